@@ -1,0 +1,125 @@
+"""One opened model as every front-end sees it: messages in, events out.
+
+The app, the server and one-shot hold an Assistant and nothing below it. It renders messages
+to a Timeline (on the caller's thread), hands the job to the engine thread, and remembers what
+was sampled so that the same reply, sent back by whoever, renders to the very same tokens.
+It imports neither mlx nor textual nor starlette: the engine is passed in.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ds4tui.cache.timeline import Timeline
+from ds4tui.chat.messages import Message
+from ds4tui.chat.rendering import ChatFormat
+from ds4tui.chat.replay import ReplayMemory
+from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
+from ds4tui.engine.stats import EngineStats
+from ds4tui.events import Event, Finished, TokenText
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of an opened model without touching its weights."""
+
+    name: str  # how people and clients call it, e.g. "smollm2"
+    path: str
+    architecture: str
+    quantisation: str
+    parameters: int
+    file_bytes: int
+    context_tokens: int
+
+
+class Job(Protocol):
+    """A request at work. `cancel` may be called from any thread, more than once."""
+
+    job_id: str
+
+    def cancel(self) -> None: ...
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether the job has ended."""
+
+
+class EngineLike(Protocol):
+    """What an Assistant needs of an engine; tests pass a fake one."""
+
+    @property
+    def stats(self) -> EngineStats: ...
+    def submit(self, request: GenerateRequest, listener: Listener) -> Job: ...
+    def close(self, timeout_s: float = 10.0) -> None: ...
+
+
+class Assistant:
+    """Thread-safe. Listeners are called on the engine thread: they must be quick, and what
+    they raise is logged and dropped."""
+
+    def __init__(self, info: ModelInfo, engine: EngineLike, chat_format: ChatFormat) -> None:
+        self.info = info
+        self.format = chat_format
+        self._engine = engine
+        self._replay = ReplayMemory()
+        self._lock = threading.Lock()
+
+    @property
+    def stats(self) -> EngineStats:
+        return self._engine.stats
+
+    def render(self, messages: Sequence[Message]) -> Timeline:
+        """The timeline of `messages` up to where the assistant's reply begins.
+
+        Raises RequestError for messages that make no conversation, TemplateError if the
+        model's template fails on them.
+        """
+        with self._lock:
+            known = self._replay.recall(messages)
+        return self.format.render(known)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingParams,
+        listener: Listener,
+        origin: Origin = "person",
+    ) -> Job:
+        """Reply to `messages`. Raises before any work starts (ContextOverflow, TemplateError,
+        RequestError); after that everything arrives as events."""
+        timeline = self.render(messages)
+        shown: list[str] = []
+
+        def remember(event: Event) -> None:
+            if isinstance(event, TokenText):
+                shown.append(event.text)
+            # After a stop string the sampled ids say more than was shown: such a reply is
+            # rendered from its text, so that no state holds words that nobody saw.
+            elif isinstance(event, Finished) and event.stop_string is None:
+                with self._lock:
+                    self._replay.remember(messages, "".join(shown), event.token_ids)
+            listener(event)
+
+        return self._submit(timeline, sampling, remember, origin)
+
+    def complete(
+        self,
+        text: str,
+        sampling: SamplingParams,
+        listener: Listener,
+        origin: Origin = "person",
+    ) -> Job:
+        """Continue `text` as it stands, without a chat template."""
+        ids = self.format.tokenizer.encode(text, add_bos=True)
+        return self._submit(Timeline.of(ids), sampling, listener, origin)
+
+    def _submit(
+        self, timeline: Timeline, sampling: SamplingParams, listener: Listener, origin: Origin
+    ) -> Job:
+        stops = self.format.stop_token_ids
+        request = GenerateRequest(timeline, sampling, origin, stops)
+        return self._engine.submit(request, listener)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        self._engine.close(timeout_s)

@@ -1,0 +1,110 @@
+"""Everything that can go wrong, as one small tree.
+
+    Ds4Error                 message (what was wrong) and hint (what to do)
+    ├── UsageError           the command line or a request is wrong        exit 2, HTTP 400
+    │   ├── ConfigError      a settings file or DS4TUI_* variable is wrong
+    │   ├── RequestError     a field of a request is wrong (names the field)
+    │   └── ContextOverflow  the prompt does not fit the context (both numbers)
+    ├── ModelError           a model cannot be found, read or run          exit 1, HTTP 503
+    │   ├── ModelNotFound
+    │   ├── GGUFError        the file is not a GGUF we can read
+    │   └── TemplateError    the chat template failed (names the line)
+    ├── DownloadError        `pull` failed; what was fetched is kept
+    ├── StoreError           the conversation database cannot be used
+    └── EngineError          the engine failed at work                     exit 1, HTTP 500
+        ├── OutOfMemory      predicted or met (both numbers)
+        └── EngineClosed     the engine stopped before the job was done
+
+Low-level errors are translated where they are met (`raise GGUFError(...) from exc`).
+"""
+
+
+class Ds4Error(Exception):
+    """An error that a person can read: `message` says what was wrong, `hint` what to do."""
+
+    exit_code = 1
+    http_status = 500
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class UsageError(Ds4Error):
+    exit_code = 2
+    http_status = 400
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class RequestError(UsageError):
+    """A field of an API request is missing, unknown or out of range."""
+
+    def __init__(self, message: str, param: str | None = None, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.param = param
+
+
+class ContextOverflow(UsageError):
+    """`prompt_tokens` (plus room for at least one new token) exceed `context_tokens`."""
+
+    def __init__(self, prompt_tokens: int, context_tokens: int) -> None:
+        super().__init__(
+            f"The conversation has {prompt_tokens:,} tokens, the context holds {context_tokens:,}.",
+            "Shorten it, start a new chat, or use a model with a longer context.",
+        )
+        self.prompt_tokens = prompt_tokens
+        self.context_tokens = context_tokens
+
+
+class ModelError(Ds4Error):
+    http_status = 503
+
+
+class ModelNotFound(ModelError):
+    http_status = 404
+
+
+class GGUFError(ModelError):
+    pass
+
+
+class TemplateError(ModelError):
+    http_status = 400
+
+
+class DownloadError(Ds4Error):
+    pass
+
+
+class StoreError(Ds4Error):
+    pass
+
+
+class EngineError(Ds4Error):
+    pass
+
+
+class OutOfMemory(EngineError):
+    """`needed_bytes` were predicted or asked for, `available_bytes` were there."""
+
+    http_status = 507
+
+    def __init__(self, what: str, needed_bytes: int, available_bytes: int, hint: str = "") -> None:
+        super().__init__(
+            f"{what} needs {needed_bytes / 2**20:,.0f} MiB, "
+            f"{available_bytes / 2**20:,.0f} MiB are available.",
+            hint or "Close other programs, use a smaller context or a smaller model.",
+        )
+        self.needed_bytes = needed_bytes
+        self.available_bytes = available_bytes
+
+
+class EngineClosed(EngineError):
+    http_status = 503

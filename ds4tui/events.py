@@ -1,0 +1,151 @@
+"""What the engine says while it works: frozen values, each with its job's id.
+
+The app, the HTTP server and one-shot are three readers of this one stream. An event holds
+plain Python values only (no device arrays), so any thread may keep it. A job's events come in
+this order: Queued, then Decision, then PrefillProgress (one a chunk, the last one with
+done == total), then TokenText until exactly one of Finished or Failed ends the job.
+A cancelled job ends with Finished(stop_reason="cancelled").
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+StopReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(Event):
+    """The job was accepted; `ahead` jobs are before it."""
+
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Event):
+    """How the session gets to the wanted timeline: a SyncPlan in plain values.
+
+    All counts are tokens. live = resident before; prompt = wanted; common = common prefix;
+    kept + evaluated = prompt; dropped = live - kept. `divergence` is the first differing
+    position, or None when one timeline is a prefix of the other.
+    """
+
+    kind: str  # extend | rewind | cold (restore and load come with their issues)
+    source: str  # memory | none
+    grade: str  # restore-exact | recompute-equal
+    live: int
+    prompt: int
+    common: int
+    kept: int
+    dropped: int
+    evaluated: int
+    images: str  # match | changed | removed | none
+    reason: str
+    divergence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress(Event):
+    """`done` of `total` tokens to evaluate are evaluated; `cached` were already resident."""
+
+    done: int
+    total: int
+    cached: int
+    tokens_per_s: float
+    eta_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One candidate token: its id, its bytes, its natural-log probability."""
+
+    token_id: int
+    token_bytes: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A sampled token with its log-probability and the best alternatives asked for."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText(Event):
+    """Text that is final: whole characters, no part of a stop string that may yet complete.
+
+    `text` may be empty (a token that only holds half a character) and may belong to several
+    tokens. `tokens` are the tokens sampled since the last TokenText; their logprobs are nan
+    unless asked for.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[SampledToken, ...] = ()  # filled when logprobs were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # resident before the job and really used by it
+    evaluated_tokens: int = 0  # prompt tokens computed by the job
+    completion_tokens: int = 0
+    ttft_ms: float = 0.0  # from submission to the first sampled token, queueing included
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+
+    @property
+    def prefill_tps(self) -> float:
+        return self.evaluated_tokens / self.prefill_ms * 1e3 if self.prefill_ms else 0.0
+
+    @property
+    def decode_tps(self) -> float:
+        # The first token comes out of the prefill: n tokens take n - 1 decode steps.
+        steps = self.completion_tokens - 1
+        return steps / self.decode_ms * 1e3 if steps > 0 and self.decode_ms else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Event):
+    """The job is done. `token_ids` are all sampled ids without the end-of-turn token.
+
+    `stop_string` is the stop string that ended it; it and what follows are not in any TokenText.
+    """
+
+    stop_reason: StopReason
+    usage: Usage
+    token_ids: tuple[int, ...] = field(default=())
+    stop_string: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """The job ended with an error; `error_type` is a class name of ds4tui.errors."""
+
+    error: Exception
+    usage: Usage = field(default_factory=Usage)
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    """An event as JSON-ready values, `type` first; what `-p --json` prints a line of."""
+    values: dict[str, Any] = {"type": type(event).__name__}
+    values.update({k: _plain(v) for k, v in asdict(event).items()})
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Exception):
+        return {"type": type(value).__name__, "message": str(value)}
+    if isinstance(value, bytes):
+        return list(value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
