@@ -1,0 +1,98 @@
+"""How the conversation database got its shape: a numbered list to which entries are only added.
+
+The names of those that ran stand in the table `migrations`. A shipped entry is never edited:
+a database made by any earlier ds4tui then ends in the same shape as a new one, and a database
+that holds a name unknown here was made by a newer ds4tui.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable
+
+Migration = tuple[str, Callable[[sqlite3.Connection], None]]
+
+
+def _conversations(db: sqlite3.Connection) -> None:
+    # A leaf and a parent must lie in the same conversation, hence the two-column references.
+    # A conversation and its leaf point at each other, so that check waits for the commit.
+    db.execute(
+        """
+        CREATE TABLE conversations (
+            id INTEGER PRIMARY KEY,
+            title TEXT NOT NULL,
+            model TEXT NOT NULL,
+            system TEXT NOT NULL,
+            leaf_id INTEGER,
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL,
+            FOREIGN KEY (leaf_id, id) REFERENCES messages (id, conversation_id)
+                DEFERRABLE INITIALLY DEFERRED
+        )
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE messages (
+            id INTEGER PRIMARY KEY,
+            conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            parent_id INTEGER,
+            role TEXT NOT NULL CHECK (role IN ('system', 'user', 'assistant', 'tool')),
+            text TEXT NOT NULL,
+            sampled_ids BLOB,
+            status TEXT NOT NULL
+                CHECK (status IN ('complete', 'partial', 'cancelled', 'failed')),
+            stats TEXT,
+            created_at REAL NOT NULL,
+            UNIQUE (id, conversation_id),
+            FOREIGN KEY (parent_id, conversation_id) REFERENCES messages (id, conversation_id)
+        )
+        """
+    )
+    db.execute("CREATE INDEX messages_by_parent ON messages (conversation_id, parent_id)")
+    db.execute("CREATE INDEX conversations_by_use ON conversations (updated_at)")
+
+
+def _attachments(db: sqlite3.Connection) -> None:
+    db.execute(
+        """
+        CREATE TABLE attachments (
+            hash TEXT PRIMARY KEY,
+            media_type TEXT NOT NULL,
+            content BLOB NOT NULL,
+            created_at REAL NOT NULL
+        ) WITHOUT ROWID
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE message_attachments (
+            message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            hash TEXT NOT NULL REFERENCES attachments (hash),
+            PRIMARY KEY (message_id, position)
+        )
+        """
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    ("0001_conversations", _conversations),
+    ("0002_attachments", _attachments),
+)
+
+
+def applied_names(db: sqlite3.Connection) -> frozenset[str]:
+    """The names of the migrations that ran in `db`; empty for a new database."""
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied_at REAL NOT NULL)"
+    )
+    return frozenset(row[0] for row in db.execute("SELECT name FROM migrations"))
+
+
+def migrate(db: sqlite3.Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
+    """Run what has not run yet, in order. The caller holds the write transaction."""
+    applied = applied_names(db)
+    for name, change in migrations:
+        if name not in applied:
+            change(db)
+            db.execute("INSERT INTO migrations VALUES (?, ?)", (name, time.time()))
