@@ -1,0 +1,358 @@
+"""Settings: what they are, where they come from, and what is wrong with one that is wrong.
+
+Strongest first: flags, DS4TUI_* variables, state.toml, config.toml, defaults. config.toml is the
+person's own and is never written here; state.toml holds what the app changed. The fields of
+`Settings` are the one table: names, types, defaults, ranges, help; flags, variables, both files,
+`--print-config` and the README are read off it. Imports nothing that a quick command must not.
+"""
+
+import fcntl
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import platformdirs
+import tomli_w
+
+from ds4tui.errors import ConfigError
+from ds4tui.files import write_atomically
+
+if TYPE_CHECKING:
+    from ds4tui.engine.requests import SamplingParams
+
+APP = "ds4tui"
+ENV_PREFIX = "DS4TUI_"
+
+# Variables that are not settings: where the settings are, and switches of tests and debugging.
+OTHER_VARIABLES = {
+    "DS4TUI_CONFIG_DIR": "the folder of config.toml",
+    "DS4TUI_STATE_DIR": "the folder of state.toml and of the log",
+    "DS4TUI_DEBUG": "1 checks the session's invariants at every step",
+    "DS4TUI_KERNELS": "which kernel twin is used: see `ds4tui doctor`",
+    "DS4TUI_TEST_SCALE": "scales the long random tests",
+}
+
+
+_USUAL = Path()  # stands for the platform's own folder until the settings are loaded
+
+
+def setting(
+    default: Any,
+    help: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of Settings with what is known of it: `low` and `high` are inclusive."""
+    about = {"help": help, "low": low, "high": high, "choices": choices}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is in force. None means not set. `sources` says where each value came from."""
+
+    model: str = setting("smollm2", "the model that opens when -m is not given")
+    system: str = setting("", "the system prompt of new conversations; empty: the model's own")
+    temperature: float = setting(0.7, "randomness of the choice of tokens; 0 is greedy", 0, 10)
+    top_p: float = setting(1.0, "keep the likeliest tokens up to this probability in all", 0, 1)
+    top_k: int = setting(0, "keep this many likeliest tokens; 0 keeps all", 0, 2**31)
+    min_p: float = setting(0.0, "drop tokens below this share of the likeliest one's", 0, 1)
+    repetition_penalty: float = setting(1.0, "above 1 discourages repeats; 1 is off", 0.01, 10)
+    frequency_penalty: float = setting(0.0, "OpenAI's: per occurrence in the reply", -2, 2)
+    presence_penalty: float = setting(0.0, "OpenAI's: once per token in the reply", -2, 2)
+    seed: int | None = setting(None, "same seed, same reply; unset: drawn anew", 0, 2**63 - 1)
+    max_tokens: int | None = setting(None, "longest reply; unset: to the context's end", 1, 2**31)
+    stop: tuple[str, ...] = setting((), "strings that end a reply")
+    context_tokens: int = setting(0, "context size; 0: the model's own", 0, 2**31)
+    prefill_chunk_tokens: int = setting(512, "prompt tokens evaluated in one step", 32, 4096)
+    host: str = setting("127.0.0.1", "address that the server listens on")
+    port: int = setting(8484, "port that the server listens on; 0: any free one", 0, 65535)
+    api_key: str = setting("", "key that clients of the server must send; empty: none")
+    theme: str = setting("textual-dark", "colour theme of the app")
+    log_level: str = setting(
+        "info", "what the log file holds", choices=("debug", "info", "warning", "error")
+    )
+    data_dir: Path = setting(_USUAL, "folder of models and conversations")  # noqa: RUF009
+    sources: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
+
+    def sampling(self) -> "SamplingParams":
+        from ds4tui.engine.requests import SamplingParams  # brings numpy
+
+        names = {f.name for f in fields(SamplingParams)} & _BY_NAME.keys()
+        return SamplingParams(**{name: getattr(self, name) for name in names})
+
+    @property
+    def models_dir(self) -> Path:
+        return self.data_dir / "models"
+
+    @property
+    def database_path(self) -> Path:
+        return self.data_dir / "conversations.sqlite3"
+
+
+def table() -> tuple[Field[Any], ...]:
+    """The settings, in the order in which they are shown."""
+    return tuple(f for f in fields(Settings) if f.metadata)
+
+
+_KINDS: dict[str, Any] = get_type_hints(Settings)
+_BY_NAME = {f.name: f for f in table()}
+
+
+def config_path() -> Path:
+    return _folder("DS4TUI_CONFIG_DIR", platformdirs.user_config_path) / "config.toml"
+
+
+def state_path() -> Path:
+    return _folder("DS4TUI_STATE_DIR", platformdirs.user_state_path) / "state.toml"
+
+
+def log_path() -> Path:
+    return _folder("DS4TUI_STATE_DIR", platformdirs.user_log_path) / "ds4tui.log"
+
+
+def _folder(variable: str, usual: Callable[..., Path]) -> Path:
+    moved = os.environ.get(variable)
+    return Path(moved).expanduser() if moved else usual(APP, appauthor=False)
+
+
+def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in force. `flags` are given ones only: text, or values of the right type.
+
+    Raises ConfigError naming the file and line, the variable or the flag that is wrong.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    layers = (
+        _from_file(config_path()),
+        _from_file(state_path()),
+        _from_environment(os.environ),
+        _from_flags(flags or {}),
+    )
+    for layer in layers:
+        for name, value, source in layer:
+            values[name], sources[name] = value, source
+    if not values.get("data_dir", _USUAL).parts:
+        values["data_dir"] = platformdirs.user_data_path(APP, appauthor=False)
+    return Settings(**values, sources=MappingProxyType(sources))
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """One sentence for each DS4TUI_* variable that nothing reads."""
+    known = {variable_of(name) for name in _BY_NAME} | OTHER_VARIABLES.keys()
+    return [
+        f"{name} is not a variable that ds4tui reads{_near(name, known)}."
+        for name in sorted(environment)
+        if name.startswith(ENV_PREFIX) and name not in known
+    ]
+
+
+def save_state(**changes: Any) -> None:
+    """Keep what the app changed, in state.toml; None forgets a key.
+
+    Raises ConfigError for a value that could not be read back, or if the file cannot be written.
+    """
+    path = state_path()
+    for name, value in changes.items():
+        f = _known(name)
+        if value is not None:
+            _checked(f, _toml_value(value))
+    try:
+        with _locked(path):
+            state = {**_parsed(path), **{k: _toml_value(v) for k, v in changes.items()}}
+            kept = {name: value for name, value in state.items() if value is not None}
+            write_atomically(path, tomli_w.dumps(kept).encode())
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be written: {exc.strerror}.") from exc
+
+
+def print_config(settings: Settings) -> str:
+    """Every value in force and where it came from, as TOML that config.toml could hold."""
+    lines = [f"# {config_path()} is yours; {state_path()} is the app's own"]
+    for f in table():
+        value = getattr(settings, f.name)
+        source = settings.sources.get(f.name, "default")
+        if value is None:
+            lines.append(f"# {f.name} is not set")
+        elif f.name == "api_key" and value:
+            lines.append(f"# api_key is set and not shown  # {source}")
+        else:
+            text = tomli_w.dumps({f.name: _toml_value(value)}).strip()
+            lines.append(f"{text}  # {source}")
+    return "\n".join(lines) + "\n"
+
+
+def variable_of(name: str) -> str:
+    return ENV_PREFIX + name.upper()
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+# --- layers: (name, checked value, source) ---
+
+Layer = Iterator[tuple[str, Any, str]]
+
+
+def _from_file(path: Path) -> Layer:
+    for name, value in _parsed(path).items():
+        with _naming(partial(_place, path, name)):
+            checked = _checked(_known(name), value)
+        yield name, checked, str(path)
+
+
+def _from_environment(environment: Mapping[str, str]) -> Layer:
+    for f in table():
+        variable = variable_of(f.name)
+        if text := environment.get(variable):  # an empty variable is an unset one
+            with _naming(partial(str, variable)):
+                checked = _checked(f, _from_text(f, text))
+            yield f.name, checked, variable
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Layer:
+    for name, value in flags.items():
+        flag = flag_of(name)
+        with _naming(partial(str, flag)):
+            f = _known(name)
+            plain = _from_text(f, value) if isinstance(value, str) else _toml_value(value)
+            checked = _checked(f, plain)
+        yield name, checked, flag
+
+
+@contextmanager
+def _naming(where: Callable[[], str]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as exc:
+        raise ConfigError(f"{where()}: {exc.message}", exc.hint) from None
+
+
+def _known(name: str) -> Field[Any]:
+    if name not in _BY_NAME:
+        raise ConfigError(f"there is no setting {name!r}{_near(name, _BY_NAME)}.")
+    return _BY_NAME[name]
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+# --- values ---
+
+
+def _toml_value(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _from_text(f: Field[Any], text: str) -> Any:
+    """A flag's or variable's text as TOML would have it."""
+    number = {int: int, int | None: int, float: float}.get(_KINDS[f.name])
+    if number is not None:
+        try:
+            return number(text)
+        except ValueError:
+            raise _wrong(f, text) from None
+    return [text] if _KINDS[f.name] == tuple[str, ...] else text
+
+
+def _checked(f: Field[Any], value: Any) -> Any:
+    """A TOML value as the setting's own type, or ConfigError saying what it must be."""
+    kind = _KINDS[f.name]
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind == tuple[str, ...]:
+        right = isinstance(value, list) and all(type(v) is str and v for v in value)
+    else:
+        plain = {int | None: int, Path: str}.get(kind, kind)
+        right = type(value) is plain and _in_range(f, value)
+    if not right:
+        raise _wrong(f, value)
+    if kind is Path:
+        return Path(value).expanduser()
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _in_range(f: Field[Any], value: Any) -> bool:
+    low, high, choices = (f.metadata[k] for k in ("low", "high", "choices"))
+    if choices and value not in choices:
+        return False
+    return low is None or low <= value <= high  # NaN fails both comparisons
+
+
+def _wrong(f: Field[Any], value: Any) -> ConfigError:
+    return ConfigError(f"{f.name} must be {expected(f)}, not {value!r}.")
+
+
+def expected(f: Field[Any]) -> str:
+    """What a setting must be, in words."""
+    if f.metadata["choices"]:
+        return "one of " + ", ".join(f.metadata["choices"])
+    kind = _KINDS[f.name]
+    words = {float: "a number", str: "a text", Path: "a folder"}.get(kind, "a whole number")
+    if kind == tuple[str, ...]:
+        return "a list of texts that are not empty"
+    low, high = f.metadata["low"], f.metadata["high"]
+    return words if low is None else f"{words} from {low} to {high}"
+
+
+# --- files ---
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}.") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {exc.start}).") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(f"{path} is not valid TOML: {exc}.") from exc
+
+
+def _place(path: Path, name: str) -> str:
+    return f"{path}, line {_line_of(name, path)}"
+
+
+def _line_of(name: str, path: Path) -> int:
+    """The line on which the statement that first sets `name` begins.
+
+    tomllib keeps no positions, so ever longer beginnings of the file are parsed: one that ends
+    inside a value does not parse, the first that holds the name ends where its statement does.
+    """
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    begin = 1
+    for end in range(1, len(lines) + 1):
+        try:
+            parsed = tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        if name in parsed:
+            break
+        begin = end + 1
+    return begin
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Two apps that change the state at once both keep their change."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
