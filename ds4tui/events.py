@@ -8,7 +8,10 @@ A cancelled job ends with Finished(stop_reason="cancelled").
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:  # numpy must not be loaded for the sake of a name
+    from ds4tui.cache.plan import SyncPlan
 
 StopReason = Literal["stop", "length", "cancelled"]
 
@@ -46,6 +49,24 @@ class Decision(Event):
     images: str  # match | changed | removed | none
     reason: str
     divergence: int | None = None
+
+    @classmethod
+    def of(cls, job_id: str, plan: "SyncPlan") -> "Decision":
+        return cls(
+            job_id,
+            kind=plan.kind.value,
+            source=plan.source,
+            grade=plan.grade,
+            live=plan.live,
+            prompt=plan.prompt,
+            common=plan.common,
+            kept=plan.kept,
+            dropped=plan.dropped,
+            evaluated=plan.to_evaluate,
+            images=plan.images,
+            reason=plan.reason,
+            divergence=plan.divergence.position if plan.divergence else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,549 @@
+"""Stand-ins without weights: a model, a tokenizer, a chat format, an engine, an assistant.
+
+`FakeModel`'s logits are a function of the hash of every row that its state really holds (id and
+position, layer by layer), so reuse is provable: a state that is wrong anywhere gives other
+logits. `FakeEngine` and `FakeAssistant` serve front-end tests: real events in the real order,
+a reply of your choice, steps that wait for the test. None of it imports mlx.
+"""
+
+import codecs
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from ds4tui.assistant import Assistant, Listener, ModelInfo
+from ds4tui.cache.plan import plan_sync
+from ds4tui.cache.timeline import Timeline
+from ds4tui.chat.messages import Message
+from ds4tui.engine.requests import GenerateRequest
+from ds4tui.engine.stats import EngineStats
+from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
+from ds4tui.events import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    PrefillProgress,
+    Queued,
+    SampledToken,
+    StopReason,
+    TokenLogprob,
+    TokenText,
+    Usage,
+)
+
+BOS, END_OF_TURN = 256, 257
+ROLE_IDS = {"system": 258, "user": 259, "assistant": 260, "tool": 261}
+CONTROL_TEXTS = {
+    "<bos>": BOS,
+    "<end>": END_OF_TURN,
+    **{f"<{role}>": token for role, token in ROLE_IDS.items()},
+}
+BYTE_VOCAB = 256 + len(CONTROL_TEXTS)
+
+
+class ByteTokenizer:
+    """Token i < 256 is the byte i; six control tokens follow. Looks like engine Tokenizer."""
+
+    vocab_size = BYTE_VOCAB
+    bos_id: int | None = BOS
+    eos_id: int | None = END_OF_TURN
+    add_bos = False
+    control_texts = CONTROL_TEXTS
+    user_defined_texts: dict[str, int] = {}  # noqa: RUF012
+
+    def encode(self, text: str, *, add_bos: bool = False, special: bool = False) -> list[int]:
+        ids = [BOS] if add_bos and self.add_bos else []
+        while text:
+            found = next((t for t in CONTROL_TEXTS if special and text.startswith(t)), None)
+            ids += [CONTROL_TEXTS[found]] if found else text[0].encode()
+            text = text[len(found) :] if found else text[1:]
+        return ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        names = {token: name for name, token in CONTROL_TEXTS.items()}
+        parts = (bytes([i]) if i < 256 else b"" if skip_special else names[i].encode() for i in ids)
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < 256 else b""
+
+    def is_control(self, token_id: int) -> bool:
+        return token_id >= 256
+
+
+class FakeChatFormat:
+    """Role marker, bytes of the text (or the sampled ids as they are), end of turn."""
+
+    template = "fake"
+    stop_token_ids = frozenset({END_OF_TURN})
+
+    def __init__(self) -> None:
+        self.tokenizer: Any = ByteTokenizer()
+
+    def render(self, messages: Sequence[Message]) -> Timeline:
+        if not messages:
+            raise RequestError("There are no messages.", param="messages")
+        ids: list[int] = []
+        for message in messages:
+            known = message.sampled_ids
+            body = list(known) if known is not None else self.tokenizer.encode(message.text)
+            ids += [ROLE_IDS[message.role], *body, END_OF_TURN]
+        return Timeline.of([*ids, ROLE_IDS["assistant"]])
+
+    def render_text(self, messages: Sequence[Message]) -> str:
+        ids = self.render(messages).ids.tolist()
+        text: str = self.tokenizer.decode(ids, skip_special=False)
+        return text
+
+
+class FakeLayer:
+    """Rows (id, position) of one layer, append-only."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []
+
+    @property
+    def length(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        return 16 * len(self.rows)
+
+    def can_rewind(self, to: int) -> bool:
+        return 0 <= to <= len(self.rows)
+
+    def rewind(self, to: int) -> None:
+        del self.rows[to:]
+
+
+class RecurrentLayer(FakeLayer):
+    """A layer that can only stay where it is."""
+
+    def can_rewind(self, to: int) -> bool:
+        return to == len(self.rows)
+
+
+class FakeState:
+    """Looks like engine ModelState."""
+
+    def __init__(self, layers: Sequence[FakeLayer]) -> None:
+        self.layers = list(layers)
+
+    @property
+    def length(self) -> int:
+        lengths = {layer.length for layer in self.layers}
+        if len(lengths) > 1:
+            raise RuntimeError(f"Layer lengths differ: {sorted(lengths)}.")
+        return lengths.pop()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self.layers)
+
+    def can_rewind(self, to: int) -> bool:
+        return all(layer.can_rewind(to) for layer in self.layers)
+
+    def rewind(self, to: int) -> None:
+        for layer in self.layers:
+            layer.rewind(to)
+
+
+class FakeModel:
+    """Looks like engine Model. `before_forward(rows)` runs before each forward pass: tests wait,
+    count or raise there. `chunks` are the row counts of all passes so far. `choose(length)` may
+    name the token that greedy sampling takes after `length` rows (see `scripted`)."""
+
+    architecture = "fake"
+    weights_bytes = 1000
+    compute_path = "fake: hash of the prefix"
+
+    def __init__(
+        self,
+        vocab_size: int = BYTE_VOCAB,
+        context_tokens: int = 1024,
+        layer_type: type[FakeLayer] = FakeLayer,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.context_tokens = context_tokens
+        self.layer_type = layer_type
+        self.before_forward: Callable[[Any], None] = lambda rows: None
+        self.between_layers: Callable[[], None] = lambda: None
+        self.choose: Callable[[int], int | None] = lambda length: None
+        self.chunks: list[int] = []
+
+    def new_state(self) -> Any:
+        return FakeState([self.layer_type(), FakeLayer()])
+
+    def kv_bytes(self, tokens: int) -> int:
+        return 32 * tokens
+
+    def forward(self, rows: Any, state: Any) -> npt.NDArray[np.float32] | None:
+        self.before_forward(rows)
+        new = list(zip(rows.ids.tolist(), rows.positions.tolist(), strict=True))
+        first, *others = state.layers
+        first.rows.extend(new)
+        self.between_layers()
+        for layer in others:
+            layer.rows.extend(new)
+        self.chunks.append(len(new))
+        if rows.logits == "none":
+            return None
+        return self._logits(state)[None]
+
+    def _logits(self, state: Any) -> npt.NDArray[np.float32]:
+        hasher = xxhash.xxh3_64()
+        for layer in state.layers:
+            hasher.update(np.array(layer.rows, dtype="<i8").tobytes())
+        generator = np.random.default_rng(hasher.intdigest())
+        logits = generator.standard_normal(self.vocab_size, dtype=np.float32)
+        chosen = self.choose(state.layers[0].length)
+        if chosen is not None:
+            logits[chosen] = 50.0
+        return logits
+
+
+def scripted(prompt_tokens: int, reply: Sequence[int]) -> Callable[[int], int | None]:
+    """For FakeModel.choose: after a prompt of that length, greedy sampling gives `reply`."""
+
+    def choose(length: int) -> int | None:
+        place = length - prompt_tokens
+        return reply[place] if 0 <= place < len(reply) else None
+
+    return choose
+
+
+class FakeJob:
+    """A job of FakeEngine."""
+
+    def __init__(
+        self, engine: "FakeEngine", job_id: str, request: GenerateRequest, listener: Listener
+    ) -> None:
+        self.job_id = job_id
+        self.request = request
+        self.listener = listener
+        self.submitted = time.perf_counter()
+        self.usage = Usage(prompt_tokens=len(request.timeline))
+        self.is_cancelled = False
+        self._engine = engine
+        self._ended = threading.Event()
+
+    def cancel(self) -> None:
+        with self._engine.changed:
+            self.is_cancelled = True
+            self._engine.changed.notify_all()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        return self._ended.wait(timeout_s)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+class _Cancelled(Exception):
+    pass
+
+
+class FakeEngine:
+    """Satisfies EngineLike: answers every request with `reply` (a text, or a function of the
+    request), a byte a token, jobs in order of arrival, on a thread of its own.
+
+    `token_delay_s` and `chunk_delay_s` are waited before a token and a prefill chunk; cancelling
+    cuts them short. `hold()` makes the engine stop before its next step, `release(n)` lets n
+    steps (chunks and tokens) pass, `release()` all. `fail_after` tokens, `error` ends the job as
+    Failed. `requests` lists what was submitted. Reuse is planned by the real `plan_sync`.
+    """
+
+    def __init__(
+        self,
+        reply: str | Callable[[GenerateRequest], str] = "Hello from the fake model.",
+        *,
+        token_delay_s: float = 0.0,
+        chunk_delay_s: float = 0.0,
+        chunk_tokens: int = 64,
+        context_tokens: int = 4096,
+        error: Exception | None = None,
+        fail_after: int = 0,
+        submit_error: Exception | None = None,
+        model: str = "fake",
+    ) -> None:
+        self.reply = reply
+        self.token_delay_s = token_delay_s
+        self.chunk_delay_s = chunk_delay_s
+        self.chunk_tokens = chunk_tokens
+        self.context_tokens = context_tokens
+        self.error = error
+        self.fail_after = fail_after
+        self.submit_error = submit_error
+        self.requests: list[GenerateRequest] = []
+        self.jobs: list[FakeJob] = []
+        self.changed = threading.Condition()
+        self._stats = EngineStats(
+            "idle", model=model, context_tokens=context_tokens, compute_path="fake"
+        )
+        self._live = Timeline.empty()
+        self._tokenizer = ByteTokenizer()
+        self._numbers = itertools.count(1)
+        self._waiting: deque[FakeJob] = deque()
+        self._steps_allowed: int | None = None  # None: as many as wanted
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def stats(self) -> EngineStats:
+        return self._stats
+
+    def hold(self) -> None:
+        with self.changed:
+            self._steps_allowed = 0
+
+    def release(self, steps: int | None = None) -> None:
+        with self.changed:
+            if steps is None or self._steps_allowed is None:
+                self._steps_allowed = None
+            else:
+                self._steps_allowed += steps
+            self.changed.notify_all()
+
+    def submit(self, request: GenerateRequest, listener: Listener) -> FakeJob:
+        if self.submit_error is not None:
+            raise self.submit_error
+        if len(request.timeline) + 1 > self.context_tokens:
+            raise ContextOverflow(len(request.timeline), self.context_tokens)
+        with self.changed:
+            if self._closing:
+                raise EngineClosed("The engine is closed.")
+            job = FakeJob(self, f"fake-{next(self._numbers)}", request, listener)
+            self.requests.append(request)
+            self.jobs.append(job)
+            self._waiting.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fake-engine", daemon=True)
+                self._thread.start()
+            self.changed.notify_all()
+        return job
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        with self.changed:
+            self._closing = True
+            self._steps_allowed = None
+            for job in self.jobs:
+                job.is_cancelled = True
+            self.changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        self._stats = replace(self._stats, state="closed", job_id="", origin="")
+
+    # Below: the engine's own thread.
+
+    def _run(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                job = self._waiting[0]
+            self._work(job)
+            with self.changed:
+                self._waiting.popleft()
+            self._publish("idle", job_id="", origin="", queued_jobs=len(self._waiting))
+            job.end()
+
+    def _work(self, job: FakeJob) -> None:
+        shown: list[int] = []
+        job.listener(Queued(job.job_id, 0))
+        try:
+            self._prefill(job)
+            stop_reason, stop_string = self._decode(job, shown)
+            ending: Event = Finished(job.job_id, stop_reason, job.usage, tuple(shown), stop_string)
+        except _Cancelled:
+            ending = Finished(job.job_id, "cancelled", job.usage, tuple(shown))
+        except Exception as exc:
+            self._live = Timeline.empty()
+            ending = Failed(job.job_id, exc, job.usage)
+        self._count(job.usage)
+        job.listener(ending)
+
+    def _prefill(self, job: FakeJob) -> None:
+        wanted = job.request.timeline
+        self._step(job, 0.0)
+        plan = plan_sync(self._live, wanted, can_rewind=lambda to: True)
+        decision = Decision.of(job.job_id, plan)
+        job.listener(decision)
+        self._live = wanted.prefix(plan.kept)
+        job.usage = replace(job.usage, cached_tokens=plan.kept)
+        self._publish("prefilling", job_id=job.job_id, origin=job.request.origin, decision=decision)
+        began = time.perf_counter()
+        for end in _chunk_ends(plan.to_evaluate, self.chunk_tokens):
+            self._step(job, self.chunk_delay_s)
+            elapsed = max(time.perf_counter() - began, 1e-6)
+            rate = end / elapsed
+            left = plan.to_evaluate - end
+            progress = PrefillProgress(
+                job.job_id, end, plan.to_evaluate, plan.kept, rate, left / rate
+            )
+            job.usage = replace(job.usage, evaluated_tokens=end, prefill_ms=elapsed * 1e3)
+            self._live = wanted.prefix(wanted.snapped(plan.kept + end))
+            self._publish("prefilling", prefill=progress, usage=job.usage)
+            job.listener(progress)
+
+    def _decode(self, job: FakeJob, shown: list[int]) -> tuple[StopReason, str | None]:
+        sampling = job.request.sampling
+        reply = self.reply if isinstance(self.reply, str) else self.reply(job.request)
+        cut, stop_string = _first_stop(reply, sampling.stop)
+        ids = self._tokenizer.encode(reply[: cut + len(stop_string or "")])
+        room = min(
+            sampling.max_tokens or self.context_tokens,
+            self.context_tokens - len(job.request.timeline),
+        )
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        began, characters = time.perf_counter(), 0
+        for count, token in enumerate(ids[:room], start=1):
+            self._step(job, self.token_delay_s)
+            if self.error is not None and count > self.fail_after:
+                raise self.error
+            if shown:
+                self._live = self._live.extended([shown[-1]])
+            shown.append(token)
+            text = decoder.decode(bytes([token]))
+            visible = text if characters < cut else ""
+            characters += len(text)
+            self._tell_token(job, count, began, visible, token)
+        if self.error is not None and self.fail_after >= len(ids[:room]):
+            raise self.error
+        if len(ids) > room:
+            return "length", None
+        return "stop", stop_string
+
+    def _tell_token(self, job: FakeJob, count: int, began: float, text: str, token: int) -> None:
+        now = time.perf_counter()
+        ttft_ms = (now - job.submitted) * 1e3 if count == 1 else job.usage.ttft_ms
+        job.usage = replace(
+            job.usage,
+            completion_tokens=count,
+            ttft_ms=ttft_ms,
+            decode_ms=(now - began) * 1e3,
+        )
+        self._publish("decoding", usage=job.usage)
+        wanted = job.request.sampling.logprobs
+        sampled = () if wanted is None else (self._sampled(token, wanted),)
+        job.listener(TokenText(job.job_id, text, (token,), sampled))
+
+    def _sampled(self, token: int, alternatives: int) -> SampledToken:
+        best = [token, *(i for i in range(97, 97 + alternatives) if i != token)]
+        top = tuple(
+            TokenLogprob(i, self._tokenizer.token_bytes(i), -0.25 * (place + 1))
+            for place, i in enumerate(best[:alternatives])
+        )
+        return SampledToken(TokenLogprob(token, self._tokenizer.token_bytes(token), -0.25), top)
+
+    def _step(self, job: FakeJob, delay_s: float) -> None:
+        """Wait until the next step may be done; raises _Cancelled if it must not be."""
+        with self.changed:
+            if delay_s:
+                self.changed.wait_for(lambda: job.is_cancelled, delay_s)
+            self.changed.wait_for(lambda: job.is_cancelled or self._steps_allowed != 0)
+            if job.is_cancelled:
+                raise _Cancelled
+            if self._steps_allowed is not None:
+                self._steps_allowed -= 1
+
+    def _publish(self, state: Any, **changes: Any) -> None:
+        self._stats = replace(self._stats, state=state, resident_tokens=len(self._live), **changes)
+
+    def _count(self, usage: Usage) -> None:
+        s = self._stats
+        self._stats = replace(
+            s,
+            requests=s.requests + 1,
+            total_prompt_tokens=s.total_prompt_tokens + usage.prompt_tokens,
+            total_cached_tokens=s.total_cached_tokens + usage.cached_tokens,
+            total_evaluated_tokens=s.total_evaluated_tokens + usage.evaluated_tokens,
+            total_completion_tokens=s.total_completion_tokens + usage.completion_tokens,
+        )
+
+
+def _chunk_ends(total: int, chunk: int) -> list[int]:
+    """Ends of the chunks of `total` rows, the last row alone."""
+    return [*range(chunk, total - 1, chunk), *([total - 1] if total > 1 else []), total]
+
+
+def _first_stop(text: str, stops: Sequence[str]) -> tuple[int, str | None]:
+    """Where the text ends for the reader, and which stop string ended it."""
+    found = [(text.find(s), s) for s in stops if s in text]
+    return min(found) if found else (len(text), None)
+
+
+def fake_info(context_tokens: int = 4096, name: str = "fake") -> ModelInfo:
+    return ModelInfo(name, "fake.gguf", "fake", "F32", 1000, 4000, context_tokens)
+
+
+class FakeAssistant(Assistant):
+    """The real Assistant over a FakeEngine (`.engine`) and a byte tokenizer; takes FakeEngine's
+    arguments. What it replies is remembered, so a second turn shows real reuse."""
+
+    def __init__(
+        self,
+        reply: str | Callable[[GenerateRequest], str] = "Hello from the fake model.",
+        **engine_arguments: Any,
+    ) -> None:
+        self.engine = FakeEngine(reply, **engine_arguments)
+        info = fake_info(self.engine.context_tokens, self.engine.stats.model)
+        super().__init__(info, self.engine, FakeChatFormat(), _replay_memory())  # type: ignore[arg-type]
+
+
+def _replay_memory() -> Any:
+    try:
+        from ds4tui.chat.replay import ReplayMemory
+    except ModuleNotFoundError:
+        return _NoReplay()
+    return ReplayMemory()
+
+
+class _NoReplay:
+    def recall(self, messages: Sequence[Message]) -> list[Message]:
+        return list(messages)
+
+    def remember(self, messages: Sequence[Message], text: str, ids: Sequence[int]) -> None:
+        pass
+
+
+class EventLog:
+    """A listener that keeps what it hears; `wait_for` blocks until an event satisfies."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def wait_for(self, predicate: Callable[[Event], bool], timeout_s: float = 20.0) -> Event:
+        with self._changed:
+            there = self._changed.wait_for(
+                lambda: any(predicate(e) for e in self.events), timeout_s
+            )
+            if not there:
+                raise EngineError(f"no such event among {self.events}")
+            return next(e for e in self.events if predicate(e))
+
+    def wait_end(self, timeout_s: float = 20.0) -> Event:
+        return self.wait_for(lambda e: isinstance(e, Finished | Failed), timeout_s)
+
+    def of_type(self, kind: type[Any]) -> list[Any]:
+        return [e for e in self.events if isinstance(e, kind)]
+
+    @property
+    def text(self) -> str:
+        return "".join(e.text for e in self.of_type(TokenText))
