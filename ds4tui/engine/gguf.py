@@ -20,7 +20,8 @@ import numpy.typing as npt
 from gguf import quants
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
-from ds4tui.engine.gguf_format import MAGIC, Buffer, TensorInfo, read_header, shown
+from ds4tui.engine.gguf_cursor import Buffer, shown
+from ds4tui.engine.gguf_format import MAGIC, TensorInfo, read_header
 from ds4tui.errors import GGUFError, ModelNotFound
 
 __all__ = ["GGUFFile", "TensorInfo"]
