@@ -1,0 +1,190 @@
+"""Which twin of each operation is in use, and why, in words.
+
+The plain-MLX reference is always right; a twin is used where it was made for the device and
+after it agreed with the reference on one small case per shape class in this process. A twin
+that fails is disabled alone, with the reason in the log, the report and `doctor`.
+DS4TUI_KERNELS=reference uses the reference for everything.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ds4tui.errors import ConfigError
+from ds4tui.kernels import attention, checks
+from ds4tui.kernels.block import Attend, Block, BlockShape, BlockWeights
+from ds4tui.kernels.cpu.attention import attend as cpu_attend
+from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
+from ds4tui.kernels.cpu.linear import HostLinear
+from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
+from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
+
+log = logging.getLogger(__name__)
+
+Device = Literal["cpu", "gpu"]
+Attention = Literal["reference", "openblas", "fused"]
+
+
+class WeightSource(Protocol):
+    """A matrix of a file before it has a form on the device (engine/weights.py)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def host_rows(self, rows: slice) -> npt.NDArray[np.float32]: ...
+    def dense(self, dtype: mx.Dtype) -> mx.array: ...
+    def quantised(self) -> QuantisedMatrix | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePath:
+    """How a model is held and run.
+
+    matrices: float32 in NumPy, dense in MLX, or quantised in MLX where that is exact.
+    activations: dtype of rows, keys and values. host_blocks: whole blocks run in NumPy and
+    the state keeps its rows there.
+    """
+
+    device: Device
+    matrices: Literal["host", "dense", "quantised"]
+    activations: mx.Dtype
+    attention: Attention
+    host_blocks: bool
+
+    def linear(self, weight: WeightSource) -> Linear:
+        """`weight` in the form of this path; a matrix with no exact quantised form is dense."""
+        if self.matrices == "host":
+            out, columns = weight.shape
+            return HostLinear.read((out, columns), weight.host_rows)
+        matrix = weight.quantised() if self.matrices == "quantised" else None
+        if matrix is not None:
+            return QuantisedLinear(matrix, self.activations)
+        return DenseLinear(weight.dense(self.activations))
+
+    def block(self, weights: BlockWeights, shape: BlockShape) -> Block | HostBlock:
+        if self.host_blocks:
+            return HostBlock(weights, shape)
+        return Block(weights, shape, _ATTENTION[self.attention])
+
+    def decoder(self, ends: Ends, blocks: Sequence[Block | HostBlock]) -> Decoder:
+        """The blocks must be this path's own."""
+        if self.host_blocks:
+            return HostDecoder(ends, cast(Sequence[HostBlock], blocks))
+        return DenseDecoder(ends, cast(Sequence[Block], blocks), self.activations)
+
+    @property
+    def words(self) -> str:
+        """What multiplies matrices, for the log and the panel."""
+        if self.matrices == "host":
+            unit = "whole blocks" if self.host_blocks else "matrix products"
+            return f"{unit} through NumPy's OpenBLAS"
+        return "MLX reference" if self.attention == "reference" else "MLX"
+
+
+_ATTENTION: dict[Attention, Attend] = {
+    "reference": attention.attend,
+    "openblas": cpu_attend,
+    "fused": attention.attend_fused,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """One implementation beside the reference, and how it shows that it is right."""
+
+    operation: str
+    name: str
+    device: Device
+    check: checks.Check
+
+
+TWINS = {
+    twin.operation + " " + twin.device: twin
+    for twin in (
+        Twin("matrix product", "NumPy's OpenBLAS", "cpu", checks.host_linear),
+        Twin("attention", "NumPy's OpenBLAS", "cpu", checks.host_attention),
+        Twin("decoder block", "NumPy", "cpu", checks.host_block),
+        Twin("attention", "MLX's fused attention", "gpu", checks.fused_attention),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TwinReport:
+    operation: str
+    twin: str
+    in_use: bool
+    reason: str
+
+
+class TwinChoice:
+    """Which twins may be used; checks each at most once. Owned by the engine thread."""
+
+    def __init__(self, environment: Mapping[str, str], device: Device) -> None:
+        self.device = device
+        self._forced = _forced_reference(environment)
+        self._verdicts: dict[str, str] = {}  # twin to what is wrong with it, "" for nothing
+
+    def usable(self, operation: str) -> bool:
+        twin = TWINS.get(f"{operation} {self.device}")
+        return twin is not None and not self._forced and not self._verdict(twin)
+
+    def _verdict(self, twin: Twin) -> str:
+        if twin.operation not in self._verdicts:
+            wrong = twin.check()
+            self._verdicts[twin.operation] = wrong
+            if wrong:
+                log.error("%s: %s is disabled: %s", twin.operation, twin.name, wrong)
+        return self._verdicts[twin.operation]
+
+    def path(self) -> ComputePath:
+        """The largest units that this device has and that passed their checks."""
+        if self.device == "gpu":
+            fused: Attention = "fused" if self.usable("attention") else "reference"
+            return ComputePath("gpu", "quantised", mx.float16, fused, False)
+        host = self.usable("matrix product")
+        attend: Attention = "openblas" if self.usable("attention") else "reference"
+        blocks = host and attend == "openblas" and self.usable("decoder block")
+        return ComputePath("cpu", "host" if host else "dense", mx.float32, attend, blocks)
+
+    def report(self) -> tuple[TwinReport, ...]:
+        """One line a twin of this device; checks those that were not needed yet."""
+        return tuple(self._line(t) for t in TWINS.values() if t.device == self.device)
+
+    def _line(self, twin: Twin) -> TwinReport:
+        if self._forced:
+            wrong = "DS4TUI_KERNELS=reference"
+        else:
+            wrong = self._verdict(twin)
+        reason = wrong or "agrees with the reference"
+        return TwinReport(twin.operation, twin.name, not wrong, reason)
+
+
+_choices: dict[tuple[bool, Device], TwinChoice] = {}
+
+
+def current() -> TwinChoice:
+    """The choice for MLX's default device and this process's environment."""
+    device: Device = "gpu" if mx.default_device().type == mx.DeviceType.gpu else "cpu"
+    key = (_forced_reference(os.environ), device)
+    if key not in _choices:
+        _choices[key] = TwinChoice(os.environ, device)
+    return _choices[key]
+
+
+def report() -> tuple[TwinReport, ...]:
+    return current().report()
+
+
+def _forced_reference(environment: Mapping[str, str]) -> bool:
+    value = environment.get("DS4TUI_KERNELS", "")
+    if value not in ("", "auto", "reference"):
+        raise ConfigError(
+            f"DS4TUI_KERNELS is {value!r}.", "Set it to reference or auto, or leave it unset."
+        )
+    return value == "reference"

@@ -1,0 +1,110 @@
+"""One matrix product, y = x Wᵀ + b, and the forms a matrix can be held in.
+
+`DenseLinear` and `QuantisedLinear` are the plain MLX reference; `kernels.cpu.linear.HostLinear`
+is the CPU twin. A matrix belongs to its Linear and nobody else: where the input embedding and
+the output share one (tied), they share the Linear.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedMatrix:
+    """A matrix in MLX's affine form: w = scale * q + bias over groups along the columns.
+
+    packed: uint32 [out, in * bits / 32]; scales, biases: [out, in / group_size].
+    """
+
+    packed: mx.array
+    scales: mx.array
+    biases: mx.array
+    group_size: int
+    bits: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.scales.shape[0], self.scales.shape[1] * self.group_size
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.packed.nbytes + self.scales.nbytes + self.biases.nbytes)
+
+
+class Linear(ABC):
+    """y = x Wᵀ + b with W of `shape` (out, in); the rows of W can be read as embeddings."""
+
+    form: str  # how the matrix is held, in words: "float32 in NumPy", "4-bit groups of 32"
+
+    def __init__(self, shape: tuple[int, int], nbytes: int) -> None:
+        self.shape = shape
+        self.nbytes = nbytes  # of the matrix, without the bias
+
+    @abstractmethod
+    def __call__(self, x: mx.array) -> mx.array:
+        """x [T, in] to [T, out], in the dtype of x."""
+
+    @abstractmethod
+    def rows(self, ids: np.ndarray) -> mx.array:
+        """Rows `ids` (int64 [T]) of the matrix as [T, in]: an embedding lookup."""
+
+    @abstractmethod
+    def add_bias(self, bias: mx.array) -> None:
+        """Give the product a bias [out]."""
+
+
+class DenseLinear(Linear):
+    """The reference over a plain MLX matrix [out, in]."""
+
+    def __init__(self, weight: mx.array) -> None:
+        super().__init__((weight.shape[0], weight.shape[1]), int(weight.nbytes))
+        self.form = f"{str(weight.dtype).removeprefix('mlx.core.')} in MLX"
+        self._weight = weight
+        self._bias: mx.array | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = x @ self._weight.T
+        return y if self._bias is None else y + self._bias
+
+    def rows(self, ids: np.ndarray) -> mx.array:
+        return self._weight[mx.array(np.ascontiguousarray(ids))]
+
+    def add_bias(self, bias: mx.array) -> None:
+        self._bias = bias.astype(self._weight.dtype)
+
+
+class QuantisedLinear(Linear):
+    """The reference over MLX's own quantised product; embeddings come out as `dtype`."""
+
+    def __init__(self, matrix: QuantisedMatrix, dtype: mx.Dtype) -> None:
+        super().__init__(matrix.shape, matrix.nbytes)
+        self.form = f"{matrix.bits}-bit groups of {matrix.group_size}"
+        self._matrix = matrix
+        self._dtype = dtype
+        self._bias: mx.array | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        m = self._matrix
+        y = mx.quantized_matmul(
+            x,
+            m.packed,
+            m.scales,
+            m.biases,
+            transpose=True,
+            group_size=m.group_size,
+            bits=m.bits,
+        ).astype(x.dtype)
+        return y if self._bias is None else y + self._bias
+
+    def rows(self, ids: np.ndarray) -> mx.array:
+        m, at = self._matrix, mx.array(np.ascontiguousarray(ids))
+        dense = mx.dequantize(
+            m.packed[at], m.scales[at], m.biases[at], group_size=m.group_size, bits=m.bits
+        )
+        return dense.astype(self._dtype)
+
+    def add_bias(self, bias: mx.array) -> None:
+        self._bias = bias.astype(self._dtype)
