@@ -1,0 +1,81 @@
+"""Tensors of a file as the parts a model is built of, in the form that this device wants."""
+
+import logging
+from collections import defaultdict
+from functools import partial
+
+import mlx.core as mx
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.weights import Form, Weight, WeightLoader
+from ds4tui.kernels.choice import ComputePath
+from ds4tui.kernels.linear import Linear
+
+log = logging.getLogger(__name__)
+
+
+class LayerLoader:
+    """Hands out matrices and vectors by name; counts what it made of them.
+
+    Raises GGUFError, naming the tensor, for one that is missing or of another shape.
+    """
+
+    def __init__(self, gguf: GGUFFile, path: ComputePath) -> None:
+        self._gguf, self._path = gguf, path
+        self._weights = WeightLoader(gguf)
+        self._vector_bytes = 0
+        self._matrix_bytes: dict[str, list[int]] = defaultdict(list)  # by form
+
+    def matrix(self, name: str, out: int, columns: int) -> Linear:
+        """The product with tensor `name`.weight [out, columns], and `name`.bias if there is one."""
+        source = _Source(self._gguf, self._weights.take(f"{name}.weight", (out, columns)))
+        linear = self._path.linear(source)
+        self._matrix_bytes[linear.form].append(linear.nbytes)
+        bias = self._weights.take_optional(f"{name}.bias", (out,))
+        if bias is not None:
+            linear.add_bias(bias.dense())
+        return linear
+
+    def vector(self, name: str, size: int) -> mx.array:
+        """Tensor `name` as float32 [size]."""
+        vector = self._weights.take(name, (size,)).dense()
+        self._vector_bytes += int(vector.nbytes)
+        return vector
+
+    def has(self, name: str) -> bool:
+        return name in self._gguf.tensors
+
+    @property
+    def nbytes(self) -> int:
+        return self._vector_bytes + sum(map(sum, self._matrix_bytes.values()))
+
+    def warn_of_unused(self) -> None:
+        """A tensor that nobody took may change what the model means."""
+        unused = self._weights.unused()
+        if unused:
+            names = ", ".join(unused[:8])
+            log.warning("%s: %d tensors not used: %s", self._gguf.path.name, len(unused), names)
+
+    def words(self) -> str:
+        """The matrices and what multiplies them: "212 matrices held as .. (538 MiB); .."."""
+        held = ", ".join(
+            f"{len(sizes)} matrices held as {form} ({sum(sizes) / 2**20:,.0f} MiB)"
+            for form, sizes in self._matrix_bytes.items()
+        )
+        return f"{self._path.device.upper()}; {held}; {self._path.words}"
+
+
+def required_bytes(gguf: GGUFFile, path: ComputePath) -> int:
+    """Memory that loading all tensors takes at its peak, before any is read."""
+    form: Form = "quantised" if path.matrices == "quantised" else "dense"
+    return WeightLoader(gguf).required_bytes(form, path.activations)
+
+
+class _Source:
+    """A Weight that also hands out a few rows at a time, for a matrix that is laid out anew."""
+
+    def __init__(self, gguf: GGUFFile, weight: Weight) -> None:
+        self.shape = weight.shape
+        self.dense = weight.dense
+        self.quantised = weight.quantised
+        self.host_rows = partial(gguf.dequantised, weight.name)

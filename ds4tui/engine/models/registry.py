@@ -1,0 +1,123 @@
+"""Which architectures are read, and how a file becomes a model that fits the memory."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from ds4tui.cache.memory import available_memory_bytes, check_fits
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.layers import required_bytes
+from ds4tui.engine.models.llama import LlamaConfig, LlamaModel
+from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.state import ModelState
+from ds4tui.errors import GGUFError
+from ds4tui.kernels import choice
+from ds4tui.kernels.choice import ComputePath
+
+log = logging.getLogger(__name__)
+
+# A context that memory cuts below this is of no use: better to say so at the start.
+CONTEXT_TOKENS_MIN = 512
+
+
+class Model(Protocol):
+    """One loaded model. Owned by the engine thread."""
+
+    architecture: str
+    context_tokens: int
+    vocab_size: int
+    weights_bytes: int
+    compute_path: str  # in words: device, form of the matrices, what multiplies them
+
+    def new_state(self) -> ModelState: ...
+    def forward(self, rows: Rows, state: ModelState) -> mx.array | None:
+        """Evaluate rows behind those in `state`: logits float32 [1 or T, vocab], or None."""
+
+    def kv_bytes(self, tokens: int) -> int:
+        """The most that a state of up to `tokens` rows ever takes."""
+
+
+class Config(Protocol):
+    """What a family reads off a file before anything is loaded."""
+
+    @property
+    def context_tokens(self) -> int: ...
+    def kv_bytes(self, tokens: int, path: ComputePath) -> int: ...
+
+
+class LoadSettings(Protocol):
+    """The part of config.Settings that loading needs."""
+
+    @property
+    def context_tokens(self) -> int:
+        """0: the model's own, or what fits the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`config` reads the keys; `load` takes what it returned, and a granted context."""
+
+    config: Callable[[GGUFFile], Any]
+    load: Callable[[Any, GGUFFile, ComputePath, int], Model]
+
+
+FAMILIES = {"llama": Family(LlamaConfig.of, LlamaModel)}
+
+
+def load_model(
+    gguf: GGUFFile,
+    settings: LoadSettings,
+    available_bytes: Callable[[], int] = available_memory_bytes,
+) -> Model:
+    """Load the weights of `gguf`.
+
+    Raises GGUFError for an architecture or variant that is not read, or a file that lacks
+    something; OutOfMemory, before anything is loaded, if weights and context cannot fit.
+    """
+    family = FAMILIES.get(gguf.architecture)
+    if family is None:
+        raise GGUFError(
+            f"{gguf.path.name} has the architecture {gguf.architecture!r}, which is not read.",
+            f"Choose a model of one of these: {', '.join(sorted(FAMILIES))}.",
+        )
+    config, path = family.config(gguf), choice.current().path()
+    context = _granted_context(config, gguf, path, settings.context_tokens, available_bytes())
+    model = family.load(config, gguf, path, context)
+    log.info(
+        "loaded %s: architecture=%s context=%d compute=%s",
+        gguf.path.name,
+        model.architecture,
+        model.context_tokens,
+        model.compute_path,
+    )
+    return model
+
+
+def _granted_context(
+    config: Config, gguf: GGUFFile, path: ComputePath, asked: int, available_bytes: int
+) -> int:
+    """The context to promise: what was asked for, at most the model's own. If nothing was
+    asked for, as much of the model's own as fits beside the weights."""
+    weights = required_bytes(gguf, path)
+    wanted = min(asked or config.context_tokens, config.context_tokens)
+    least = wanted if asked else min(wanted, CONTEXT_TOKENS_MIN)
+    what = f"{gguf.path.name} with a context of {least:,} tokens"
+    check_fits(what, weights + config.kv_bytes(least, path), available_bytes)
+    fitting = _largest(least, wanted, lambda n: config.kv_bytes(n, path), available_bytes - weights)
+    if fitting < wanted:
+        log.warning("context cut from %d to %d tokens to fit the memory", wanted, fitting)
+    return fitting
+
+
+def _largest(low: int, high: int, cost: Callable[[int], int], budget: int) -> int:
+    """The largest n in low..high with cost(n) <= budget; cost is monotone, cost(low) fits."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if cost(middle) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return low
