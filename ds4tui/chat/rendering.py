@@ -1,0 +1,282 @@
+"""Messages to the Timeline that a model was trained to see.
+
+A rendering is the template's text with what people wrote made harmless (untrusted.py), cut at
+the template's own control tokens; each plain run between them is encoded as a whole. A reply
+whose sampled ids are known is those ids: its place in the text is held by a mark.
+So the timeline of a conversation begins with all that is resident from its last turn.
+"""
+
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from ds4tui.cache.timeline import Timeline
+from ds4tui.chat.messages import ROLES, Message
+from ds4tui.chat.template import ChatTemplate
+from ds4tui.chat.untrusted import Guard, Marks
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.tokenizer import Tokenizer, well_formed
+from ds4tui.errors import RequestError, TemplateError
+
+_log = logging.getLogger(__name__)
+
+Ids = npt.NDArray[np.int64]
+
+TEMPLATE_KEY = "tokenizer.chat_template"
+
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+# A turn of a long conversation is encoded once, not at each turn after it. Ids of about three
+# long contexts; with their texts some 20 MiB.
+_CACHED_IDS = 2**20
+_FROZEN_CLOCKS = 256
+
+
+class ChatFormat:
+    """A model's tokenizer and template. May be shared by threads.
+
+    `stop_token_ids` end a reply. `prefix_stable` says whether a rendering begins with the
+    rendering of one turn before and the reply sampled then; `prefix_reason` says in words what
+    was found when it was tried at load.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: str, now: Callable[[], datetime] = datetime.now
+    ) -> None:
+        """Raises TemplateError for a template that is no Jinja."""
+        self.tokenizer = tokenizer
+        self.template = template
+        self.stop_token_ids = tokenizer.end_ids
+        self._jinja = ChatTemplate(template, _variables(tokenizer))
+        self._guard = _guard(tokenizer, template)
+        self._runs = _RunCache(_CACHED_IDS)
+        self._clocks = _FrozenClocks(now)
+        problem = self._probe()
+        self.prefix_stable = not problem
+        self.prefix_reason = problem or "each turn's rendering begins with the one before it"
+
+    @classmethod
+    def from_gguf(cls, gguf: GGUFFile, tokenizer: Tokenizer) -> "ChatFormat":
+        """The file's own template, or ChatML if it has none but ChatML's tokens.
+
+        Raises TemplateError for a template that is no Jinja, or if there is none to use.
+        """
+        template = gguf.key(TEMPLATE_KEY, str, "")
+        if template:
+            return cls(tokenizer, template)
+        known = {*tokenizer.control_texts, *tokenizer.user_defined_texts}
+        if {"<|im_start|>", "<|im_end|>"} <= known:
+            _log.info("%s has no chat template: using ChatML", gguf.path.name)
+            return cls(tokenizer, CHATML)
+        raise TemplateError(
+            f"{gguf.path.name} has no chat template.",
+            "It is a base model: choose an instruction-tuned one to chat with.",
+        )
+
+    def render(self, messages: Sequence[Message]) -> Timeline:
+        """The timeline of `messages` up to where the assistant's next reply begins.
+
+        Text that looks like control tokens stays text. Raises RequestError for messages that
+        make no conversation, TemplateError if the template fails on them or refuses them.
+        """
+        texts = _checked(messages)
+        marks = self._guard.choose_marks([self.template, *texts])
+        verbatim = {i for i, m in enumerate(messages) if self._is_usable(m, i)}
+        rendered = self._rendered(messages, texts, marks, verbatim)
+        ids = np.concatenate([self._bos(rendered), *self._parts(rendered, messages, marks)])
+        if not ids.size:
+            raise TemplateError("The chat template made nothing of this conversation.")
+        return Timeline.of(ids)
+
+    def render_text(self, messages: Sequence[Message]) -> str:
+        """What the template makes of `messages`, replies as their texts; for people to read."""
+        texts = _checked(messages)
+        marks = self._guard.choose_marks([self.template, *texts])
+        return self._guard.reveal(self._rendered(messages, texts, marks, set()), marks)
+
+    def _is_usable(self, message: Message, index: int) -> bool:
+        ids = message.sampled_ids
+        if message.role != "assistant" or ids is None:
+            return False
+        if not ids or (min(ids) >= 0 and max(ids) < self.tokenizer.vocab_size):
+            return True
+        _log.debug("message %d: sampled ids of another vocabulary; its text is used", index)
+        return False
+
+    def _rendered(
+        self, messages: Sequence[Message], texts: Sequence[str], marks: Marks, verbatim: set[int]
+    ) -> str:
+        """The template's text, with a mark for each reply of `verbatim`. A reply whose mark does
+        not come out exactly once becomes text and leaves `verbatim`."""
+        now = self._clocks.of(messages)
+        while True:
+            contents = [
+                marks.reply_mark(i) if i in verbatim else self._guard.protect(text, marks)
+                for i, text in enumerate(texts)
+            ]
+            turns = [
+                {"role": m.role, "content": c} for m, c in zip(messages, contents, strict=True)
+            ]
+            rendered = self._jinja.render(turns, now)
+            held = Counter(int(n) for n in marks.reply_pattern().findall(rendered))
+            lost = {i for i in verbatim if held[i] != 1}
+            if not lost:
+                return rendered
+            _log.debug("the template does not keep the replies %s; their texts are used", lost)
+            verbatim -= lost
+
+    def _parts(self, rendered: str, messages: Sequence[Message], marks: Marks) -> Iterator[Ids]:
+        """The ids of `rendered` without a BOS of our own."""
+        for number, piece in enumerate(marks.reply_pattern().split(rendered)):
+            if number % 2:
+                yield np.array(messages[int(piece)].sampled_ids, dtype=np.int64)
+                continue
+            for part in self.tokenizer.split(piece):
+                if isinstance(part, int):
+                    yield np.array([part], dtype=np.int64)
+                else:
+                    yield self._encode(self._guard.reveal(part, marks))
+
+    def _encode(self, run: str) -> Ids:
+        ids = self._runs.get(run)
+        if ids is None:
+            ids = self.tokenizer.encode_plain(run)
+            self._runs.put(run, ids)
+        return ids
+
+    def _bos(self, rendered: str) -> Ids:
+        """A BOS if the model wants one and the template has not written it, else no ids."""
+        tokenizer = self.tokenizer
+        written = rendered.startswith(tokenizer.token_text(tokenizer.bos_id))
+        ids = [tokenizer.bos_id] if tokenizer.add_bos and not written else []
+        return np.array(ids, dtype=np.int64)
+
+    def _probe(self) -> str:
+        """Why renderings are not prefixes of each other, or "" if they are."""
+        reply = self.tokenizer.encode("A reply.")
+        tried = 0
+        for opening in ([], [Message("system", "Be brief.")]):
+            try:
+                problem = self._probe_turns(opening, tuple(reply))
+            except TemplateError as exc:
+                _log.debug("probe: %s", exc)
+                continue
+            tried += 1
+            if problem:
+                return problem
+        return "" if tried else "the template failed on every probe conversation"
+
+    def _probe_turns(self, opening: Sequence[Message], reply: tuple[int, ...]) -> str:
+        history = [*opening, Message("user", "A question.")]
+        for turn in range(1, 4):
+            before = self.render(history).extended(reply)
+            history += [Message("assistant", "A reply.", reply), Message("user", "And more.")]
+            after = self.render(history)
+            at = before.common_prefix(after)
+            if at < len(before):
+                was, now = (self._around(t, at) for t in (before, after))
+                return f"after turn {turn} the template writes {now!r} where {was!r} was"
+        return ""
+
+    def _around(self, timeline: Timeline, at: int) -> str:
+        ids = timeline.ids[max(0, at - 4) : at + 4].tolist()
+        return self.tokenizer.decode(ids, skip_special=False)
+
+
+def _checked(messages: Sequence[Message]) -> list[str]:
+    """The texts, well-formed. Raises RequestError for messages that make no conversation."""
+    if not messages:
+        raise RequestError("There are no messages.", param="messages")
+    for number, message in enumerate(messages):
+        if message.role not in ROLES:
+            raise RequestError(
+                f"Message {number} has the role {message.role!r}; roles are {', '.join(ROLES)}.",
+                param=f"messages.{number}.role",
+            )
+    return [well_formed(message.text) for message in messages]
+
+
+def _variables(tokenizer: Tokenizer) -> dict[str, str]:
+    return {
+        "bos_token": tokenizer.token_text(tokenizer.bos_id),
+        "eos_token": tokenizer.token_text(tokenizer.eos_id),
+        "unk_token": tokenizer.token_text(tokenizer.unknown_id),
+        "pad_token": tokenizer.token_text(tokenizer.padding_id),
+    }
+
+
+def _guard(tokenizer: Tokenizer, template: str) -> Guard:
+    """Protects control tokens and the user-defined ones that the template uses. Runs of blanks,
+    which many vocabularies have as user-defined tokens, forge nothing and stay themselves."""
+    used = {t for t in tokenizer.user_defined_texts if t in template and not t.isspace()}
+    kept = set(tokenizer.user_defined_texts) - used
+    return Guard({*tokenizer.control_texts, *used}, kept)
+
+
+class _RunCache:
+    """Ids of plain runs, the least recently used dropped beyond `max_ids` ids."""
+
+    def __init__(self, max_ids: int) -> None:
+        self._max_ids = max_ids
+        self._held_ids = 0
+        self._runs: OrderedDict[str, Ids] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, run: str) -> Ids | None:
+        with self._lock:
+            ids = self._runs.get(run)
+            if ids is not None:
+                self._runs.move_to_end(run)
+            return ids
+
+    def put(self, run: str, ids: Ids) -> None:
+        with self._lock:
+            if run in self._runs:
+                return
+            self._runs[run] = ids
+            self._held_ids += len(ids)
+            while self._held_ids > self._max_ids:
+                self._held_ids -= len(self._runs.popitem(last=False)[1])
+
+
+class _FrozenClocks:
+    """The time of each conversation's first rendering, for templates that show the date: it
+    must not change what is resident at midnight. Conversations are told by their beginning."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._times: OrderedDict[bytes, datetime] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, messages: Sequence[Message]) -> Callable[[], datetime]:
+        return lambda: self._time(_beginning(messages))
+
+    def _time(self, key: bytes) -> datetime:
+        with self._lock:
+            time = self._times.pop(key, None) or self._now()
+            self._times[key] = time
+            if len(self._times) > _FROZEN_CLOCKS:
+                self._times.popitem(last=False)
+            return time
+
+
+def _beginning(messages: Sequence[Message]) -> bytes:
+    """Names a conversation by its messages up to the first of the user's."""
+    hasher = xxhash.xxh3_128()
+    for message in messages:
+        text = message.text.strip().encode("utf-8", "surrogatepass")
+        hasher.update(f"{message.role} {len(text)} ".encode() + text)
+        if message.role == "user":
+            break
+    return hasher.digest()

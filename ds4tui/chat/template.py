@@ -1,0 +1,140 @@
+"""A model's chat template: Jinja, run in a sandbox, with the helpers that templates expect.
+
+The helpers are those of Hugging Face's `apply_chat_template`, for which templates are written.
+A template is code that came with a file: whatever it raises becomes a TemplateError. The sandbox
+keeps it from the process; only its running time is not bounded (ranges are).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ds4tui.errors import TemplateError
+
+_FILE_NAME = "<chat template>"
+_HINT = "Another conversion of this model may have a template that works."
+
+# What template code can raise; MemoryError and the like are not the template's own.
+_FAULTS = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class _Refusal(jinja2.TemplateError):
+    """The template called raise_exception."""
+
+
+class _GenerationTag(Extension):
+    """`{% generation %}` marks the reply for training; here its body is taken as it is."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        lineno = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=lineno)
+
+
+class ChatTemplate:
+    """A compiled template. May be shared by threads."""
+
+    def __init__(self, source: str, variables: Mapping[str, str]) -> None:
+        """`variables` are given to every render (bos_token and its like). Raises TemplateError
+        naming the line of a syntax error."""
+        self.source = source
+        self._variables = dict(variables)
+        environment = _environment()
+        try:
+            code = environment.compile(source, filename=_FILE_NAME)
+        except jinja2.TemplateSyntaxError as exc:
+            raise TemplateError(
+                f"The chat template is wrong at line {exc.lineno}: {exc.message}.", _HINT
+            ) from exc
+        self._template = jinja2.Template.from_code(environment, code, environment.globals)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        now: Callable[[], datetime] = datetime.now,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """The text of `messages` (role and content each). `now` is what strftime_now shows.
+
+        Raises TemplateError naming the template's line.
+        """
+        try:
+            return self._template.render(
+                messages=messages,
+                add_generation_prompt=add_generation_prompt,
+                tools=None,
+                strftime_now=lambda form: now().strftime(form),
+                **self._variables,
+            )
+        except _Refusal as exc:
+            raise TemplateError(
+                f"The chat template refuses this conversation: {exc} (line {_line(exc)})."
+            ) from exc
+        except _FAULTS as exc:
+            raise TemplateError(
+                f"The chat template failed at line {_line(exc)}: {exc or type(exc).__name__}.",
+                _HINT,
+            ) from exc
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes for HTML, which no model was trained on."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise _Refusal(message)
+
+
+def _line(exc: BaseException) -> int:
+    """The template's line where `exc` arose, 0 if unknown; Jinja puts the template's own lines
+    into the traceback."""
+    line, step = 0, exc.__traceback__
+    while step is not None:
+        line = step.tb_lineno if _is_of_template(step) else line
+        step = step.tb_next
+    return line
+
+
+def _is_of_template(step: TracebackType) -> bool:
+    return step.tb_frame.f_code.co_filename == _FILE_NAME
