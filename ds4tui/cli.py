@@ -1,0 +1,299 @@
+"""The command line: what there is to type, and who does it.
+
+Nothing heavy is imported before it is known what was asked: `ds4tui --help` needs neither mlx,
+numpy, textual nor starlette. Flags that set a setting are read off the settings table.
+Exit codes: 0 done, 1 failed, 2 the command or a setting is wrong, 130 interrupted.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ds4tui import __version__
+from ds4tui.config import (
+    Settings,
+    expected,
+    flag_of,
+    load_settings,
+    print_config,
+    table,
+    unknown_variables,
+)
+from ds4tui.errors import Ds4Error, UsageError
+
+log = logging.getLogger(__name__)
+
+SAMPLING = (
+    "temperature top_p top_k min_p repetition_penalty frequency_penalty presence_penalty "
+    "seed max_tokens stop"
+).split()
+ENGINE = ["context_tokens", "prefill_chunk_tokens", "log_level", "data_dir"]
+
+# Commands with fixed names that later versions bring: refused, never half done.
+COMING = {
+    "cache": "it will show and clean the KV cache on disk",
+    "launch": "it will start a coding agent that uses the local server",
+    "selftest": "it will check this machine's arithmetic against reference results",
+}
+
+USAGE = """ds4tui [-m NAME] [--continue]
+       ds4tui -p TEXT [-m NAME] [--json] [OPTION]...
+       ds4tui COMMAND [OPTION]..."""
+
+EPILOG = (
+    "Not built yet: " + ", ".join(COMING) + ". "
+    "Every setting can also stand in config.toml or in a DS4TUI_* variable; "
+    "--print-config shows them all."
+)
+
+# How the parser keeps apart what was given: a flag that was not given leaves no attribute.
+_UNSET = argparse.SUPPRESS
+Parser = argparse.ArgumentParser
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`run` gets the settings in force and the parsed arguments, and returns the exit code."""
+
+    name: str
+    help: str
+    arguments: Callable[[Parser], None]
+    run: Callable[[Settings, argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(given)
+    except Ds4Error as exc:
+        _say(f"ds4tui: {exc.message}", *([f"  {exc.hint}"] if exc.hint else []))
+        return exc.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough. Nothing may be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as exc:  # the root: whatever comes here is a fault of ours
+        log.exception("internal error")
+        if os.environ.get("DS4TUI_DEBUG"):
+            raise
+        _say(f"ds4tui: internal error: {exc!r}", "  DS4TUI_DEBUG=1 shows where.")
+        return 1
+
+
+def _run(given: list[str]) -> int:
+    parser = build_parser(given)
+    args, unknown = parser.parse_known_args(given)
+    command: Command | None = getattr(args, "command", None)
+    if unknown and (command is None or command.name not in COMING):
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    for sentence in unknown_variables(os.environ):
+        _say(f"ds4tui: {sentence}")
+    names = {f.name for f in table()}
+    settings = load_settings({k: v for k, v in vars(args).items() if k in names})
+    if getattr(args, "print_config", False):
+        sys.stdout.write(print_config(settings))
+        return 0
+    if command is not None:
+        _refuse_mixture(args, command)
+        return command.run(settings, args)
+    return _one_shot(settings, args) if hasattr(args, "prompt") else _open_app(settings, args)
+
+
+def _say(*lines: str) -> None:
+    if sys.stderr is not None:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+
+# --- what there is to type ---
+
+
+def build_parser(given: Sequence[str] = ()) -> Parser:
+    """`given` only decides whether `bench` needs to be asked for its own arguments."""
+    parser = Parser(
+        prog="ds4tui",
+        usage=USAGE,
+        description="A local assistant in the terminal. Without a command it opens the app.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+        argument_default=_UNSET,
+    )
+    parser.add_argument("--version", action="version", version=f"ds4tui {__version__}")
+    parser.add_argument("--print-config", action="store_true", help="print the settings in force")
+    parser.add_argument("--continue", dest="continue_last", action="store_true",
+                        help="open the app with the last conversation")  # fmt: skip
+    _chat_arguments(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help[0].upper() + command.help[1:] + ".",
+            allow_abbrev=False,
+            argument_default=_UNSET,
+        )
+        sub.set_defaults(command=command)
+        if command.name != "bench" or "bench" in given:
+            command.arguments(sub)
+    for name, what in COMING.items():
+        sub = commands.add_parser(name, add_help=False, argument_default=_UNSET)
+        sub.add_argument("rest", nargs="*")
+        sub.set_defaults(command=Command(name, what, _no_arguments, _refuse_coming))
+    return parser
+
+
+def _chat_arguments(parser: Parser) -> None:
+    _settings_arguments(parser, ["model", "system"])
+    ask = parser.add_argument_group("one question, one answer")
+    ask.add_argument("-p", "--prompt", metavar="TEXT",
+                     help="answer TEXT and exit; piped standard input is added to it")  # fmt: skip
+    ask.add_argument("-i", "--image", metavar="IMAGE", action="append",
+                     help="ask about an image (not built yet)")  # fmt: skip
+    ask.add_argument("--json", action="store_true", help="with -p: one JSON event a line")
+    _settings_arguments(parser.add_argument_group("choice of tokens"), SAMPLING)
+    _settings_arguments(parser.add_argument_group("engine"), ENGINE)
+
+
+def _serve_arguments(parser: Parser) -> None:
+    _settings_arguments(parser, ["model", "host", "port", "api_key", *ENGINE])
+    parser.add_argument("--sessions", metavar="N", help="live KV states; 1 for now")
+    parser.add_argument("--no-kv-disk", action="store_true",
+                        help="keep no KV cache on disk (there is none yet)")  # fmt: skip
+    parser.add_argument("--kv-disk-dir", metavar="DIR", help="not built yet")
+    parser.add_argument("--kv-disk-budget", metavar="SIZE", help="not built yet")
+
+
+def _pull_arguments(parser: Parser) -> None:
+    from ds4tui.library.catalogue import CATALOGUE
+
+    parser.add_argument("name", metavar="NAME", help="one of: " + ", ".join(CATALOGUE))
+    _settings_arguments(parser, ["data_dir"])
+
+
+def _folder_arguments(parser: Parser) -> None:
+    _settings_arguments(parser, ["data_dir"])
+
+
+def _bench_arguments(parser: Parser) -> None:
+    from ds4tui import bench
+
+    bench.add_arguments(parser)
+
+
+def _no_arguments(parser: Parser) -> None:
+    pass
+
+
+def _settings_arguments(group: Any, names: Sequence[str]) -> None:
+    """Flags of the settings `names`; their values are checked with all other settings."""
+    fields = {f.name: f for f in table()}
+    for name in names:
+        f = fields[name]
+        flags = ["-m", "--model"] if name == "model" else [flag_of(name)]
+        group.add_argument(
+            *flags,
+            dest=name,
+            default=_UNSET,
+            metavar={"model": "NAME", "system": "TEXT", "data_dir": "DIR"}.get(name, "VALUE"),
+            action="append" if name == "stop" else "store",
+            help=_flag_help(f),
+        )
+
+
+def _flag_help(f: Any) -> str:
+    if f.name == "model":
+        return "a known name, a file of the models folder, or a path"
+    open_ended = f.metadata["low"] is None or f.metadata["high"] >= 2**31
+    if open_ended and not f.metadata["choices"]:
+        return str(f.metadata["help"])
+    words = expected(f).removeprefix("a number ").removeprefix("a whole number ")
+    return f"{f.metadata['help']} ({words})"
+
+
+# --- who does it ---
+
+
+def _refuse_mixture(args: argparse.Namespace, command: Command) -> None:
+    for name, flag in (("prompt", "-p"), ("image", "-i"), ("continue_last", "--continue")):
+        if hasattr(args, name):
+            raise UsageError(f"{flag} does not go with the command {command.name}.")
+
+
+def _refuse_coming(settings: Settings, args: argparse.Namespace) -> NoReturn:
+    command: Command = args.command
+    raise UsageError(f"ds4tui {command.name} is not built yet: {command.help}.")
+
+
+def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui.oneshot import one_shot
+
+    if hasattr(args, "image"):
+        raise UsageError("Images are not built yet: -i is refused.", "Ask without it.")
+    if hasattr(args, "continue_last"):
+        raise UsageError("--continue opens the app and does not go with -p.")
+    return one_shot(settings, args.prompt, as_json=hasattr(args, "json"))
+
+
+def _open_app(settings: Settings, args: argparse.Namespace) -> int:
+    for name in ("image", "json"):
+        if hasattr(args, name):
+            raise UsageError(f"--{name} goes with -p TEXT.")
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+        raise UsageError(
+            "The app needs a terminal for standard input and output.",
+            "For one answer in a pipe: ds4tui -p TEXT (piped text is added to it).",
+        )
+    from ds4tui.terminal import open_app
+
+    model_given = "model" in vars(args)
+    return open_app(settings, model_given, hasattr(args, "continue_last"))
+
+
+def _serve(settings: Settings, args: argparse.Namespace) -> int:
+    if getattr(args, "sessions", "1") != "1":
+        raise UsageError("More than one session is not built yet: --sessions must be 1.")
+    for flag in ("kv_disk_dir", "kv_disk_budget"):
+        if hasattr(args, flag):
+            raise UsageError(f"The KV cache on disk is not built yet: {flag_of(flag)} is refused.")
+    from ds4tui.serving import serve
+
+    return serve(settings)
+
+
+def _pull(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui.library.command import pull_command
+
+    return pull_command(args.name, settings.data_dir)
+
+
+def _models(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui.library.listing import listing
+
+    print(listing(settings.data_dir))
+    return 0
+
+
+def _doctor(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui.doctor import doctor
+
+    return doctor(settings, sys.stdout)
+
+
+def _bench(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui import bench
+
+    return bench.main(args)
+
+
+COMMANDS = (
+    Command("serve", "serve a model over HTTP, as OpenAI clients expect", _serve_arguments, _serve),
+    Command("pull", "fetch a model into the data folder", _pull_arguments, _pull),
+    Command("models", "list the models on this machine", _folder_arguments, _models),
+    Command("doctor", "say what this machine and installation can do", _folder_arguments, _doctor),
+    Command("bench", "measure prefill and decode rates", _bench_arguments, _bench),
+)
