@@ -171,18 +171,18 @@ class FakeModel:
         self,
         vocab_size: int = BYTE_VOCAB,
         context_tokens: int = 1024,
-        layer_type: type[FakeLayer] = FakeLayer,
+        layer_types: Sequence[type[FakeLayer]] = (FakeLayer, FakeLayer),
     ) -> None:
         self.vocab_size = vocab_size
         self.context_tokens = context_tokens
-        self.layer_type = layer_type
+        self.layer_types = layer_types
         self.before_forward: Callable[[Any], None] = lambda rows: None
         self.between_layers: Callable[[], None] = lambda: None
         self.choose: Callable[[int], int | None] = lambda length: None
         self.chunks: list[int] = []
 
     def new_state(self) -> Any:
-        return FakeState([self.layer_type(), FakeLayer()])
+        return FakeState([layer_type() for layer_type in self.layer_types])
 
     def kv_bytes(self, tokens: int) -> int:
         return 32 * tokens

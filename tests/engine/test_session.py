@@ -1,0 +1,400 @@
+"""The session: state machine, exactness on random histories, planted faults, refusals."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from ds4tui.cache.plan import PlanKind
+from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.session import Prefill, Session, SessionState, chunk_rows
+from ds4tui.errors import ContextOverflow, EngineError
+from tests.cache.pictures import span, with_images
+from tests.engine.histories import FakeRig, Judge, drain, every_kind, histories
+from tests.fakes import FakeLayer, FakeModel, FakeState, RecurrentLayer
+from tests.scale import scaled
+
+
+def ready(ids: list[int], **model_arguments: Any) -> tuple[Session, FakeModel]:
+    model = FakeModel(**model_arguments)
+    session = Session(model, (8, 4, 2))
+    drain(session.sync(Timeline.of(ids)))
+    model.chunks.clear()
+    return session, model
+
+
+@given(histories)
+@settings(max_examples=scaled(150), deadline=None)
+def test_whatever_happened_before_the_logits_are_those_of_a_cold_run(history: list) -> None:
+    Judge(FakeRig()).play(history)
+
+
+@given(histories)
+@settings(max_examples=scaled(60), deadline=None)
+def test_a_state_that_cannot_go_back_is_never_wrong_either(history: list) -> None:
+    Judge(FakeRig(layer_types=(FakeLayer, RecurrentLayer))).play(history)
+
+
+class KeepsOneTooMany(FakeLayer):
+    def rewind(self, to: int) -> None:
+        del self.rows[to + 1 :]
+
+
+class DropsTheFirst(FakeLayer):
+    def rewind(self, to: int) -> None:
+        self.rows[:] = self.rows[1 : to + 1]
+
+
+class StaleLength(FakeLayer):
+    """Goes back in its length only: new rows come after the old ones that are still there."""
+
+    forgotten = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.rows) - self.forgotten
+
+    def rewind(self, to: int) -> None:
+        self.forgotten = len(self.rows) - to
+
+
+class FeedsTheLastTokenTwice(Session):
+    """Takes a wholly resident prompt for one that only lacks its last token."""
+
+    def _execute(self, plan: Any, wanted: Timeline) -> None:
+        if plan.common == plan.prompt and plan.kind is PlanKind.REWIND:
+            self._state.rewind(plan.kept + 1)  # type: ignore[union-attr]
+            self._prefill, self._timeline = None, wanted.prefix(plan.kept)
+        else:
+            super()._execute(plan, wanted)
+
+    def _expect_rows(self, count: int) -> None:
+        pass
+
+
+class CreditsBeforeEvaluating(Session):
+    def _evaluate(self, wanted: Timeline, end: int, logits: Any) -> Any:
+        start = self._timeline
+        try:
+            return super()._evaluate(wanted, end, logits)
+        except Exception:
+            self._state = self._model.new_state()
+            drain(Session.sync(self, start)) if len(start) else None
+            self._timeline, self._name, self._prefill = wanted.prefix(end), SessionState.READY, None
+            raise
+
+
+class UsesWhatFailed(Session):
+    def poison(self, reason: str) -> None:
+        self._prefill = None
+        self._name = SessionState.READY
+
+
+class KeepsAnotherBranch(Session):
+    """Cuts nothing at a fork, as if the old branch could be gone on from."""
+
+    def _execute(self, plan: Any, wanted: Timeline) -> None:
+        if plan.kind is PlanKind.REWIND:
+            self._state.rewind(plan.kept)  # type: ignore[union-attr]
+            self._prefill, self._timeline = None, self._timeline.prefix(plan.kept)
+            first = self._state.layers[0]  # type: ignore[union-attr]
+            first.rows[-1] = (first.rows[-1][0] ^ 1, first.rows[-1][1])
+        else:
+            super()._execute(plan, wanted)
+
+
+@pytest.mark.parametrize(
+    "rig",
+    [
+        FakeRig(layer_types=(KeepsOneTooMany, KeepsOneTooMany)),
+        FakeRig(layer_types=(DropsTheFirst, DropsTheFirst)),
+        FakeRig(layer_types=(StaleLength, StaleLength)),
+        FakeRig(FeedsTheLastTokenTwice),
+        FakeRig(CreditsBeforeEvaluating),
+        FakeRig(UsesWhatFailed),
+        FakeRig(KeepsAnotherBranch),
+    ],
+    ids=lambda rig: rig.name,
+)
+def test_planted_faults_are_caught(rig: FakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge's own test: without the debug assertions, it sees each fault by itself."""
+    monkeypatch.delenv("DS4TUI_DEBUG")
+    caught = 0
+    for history in every_kind():
+        try:
+            Judge(rig).play(history)
+        except (AssertionError, EngineError, RuntimeError):
+            caught += 1
+    assert caught > 0
+
+
+def test_the_faultless_rig_survives_what_catches_the_faults() -> None:
+    for history in every_kind():
+        Judge(FakeRig()).play(history)
+
+
+def test_the_states_and_what_leads_to_them() -> None:
+    model = FakeModel()
+    session = Session(model, (4,))
+    assert session.state_name is SessionState.EMPTY
+    prefill = session.sync(Timeline.of(range(10)))
+    assert session.state_name is SessionState.PREFILLING
+    prefill.close()
+    assert session.state_name is SessionState.EMPTY
+    prefill = session.sync(Timeline.of(range(10)))
+    prefill.step(100)
+    assert session.state_name is SessionState.PREFILLING
+    prefill.close()
+    assert session.state_name is SessionState.READY
+    assert len(session.timeline) == 4
+    drain(session.sync(Timeline.of(range(10))))
+    assert session.state_name is SessionState.READY
+    session.append(5)
+    session.append(6)
+    assert session.state_name is SessionState.DECODING
+    session.sync(Timeline.of(range(3)))
+    assert session.state_name is SessionState.PREFILLING
+    session.poison("as a test")
+    assert session.state_name is SessionState.POISONED
+    session.sync(Timeline.of(range(3)))
+    assert session.state_name is SessionState.PREFILLING
+
+
+def test_a_wholly_resident_prompt_costs_one_token() -> None:
+    for wanted in (list(range(20)), list(range(11))):
+        session, model = ready(list(range(20)))
+        plan = session.plan(Timeline.of(wanted))
+        drain(session.sync(Timeline.of(wanted), plan))
+        assert model.chunks == [1]
+        assert plan.kept == len(wanted) - 1
+
+
+def test_a_fork_evaluates_only_what_is_new() -> None:
+    session, model = ready(list(range(20)))
+    drain(session.sync(Timeline.of([*range(15), 30, 31, 32])))
+    assert model.chunks == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chunks"),
+    [
+        (1, [1]),
+        (2, [1, 1]),
+        (3, [2, 1]),
+        (9, [8, 1]),
+        (10, [8, 1, 1]),
+        (32, [8, 8, 8, 4, 2, 1, 1]),
+    ],
+)
+def test_chunks_are_of_fixed_sizes_and_the_last_token_is_alone(
+    rows: int, chunks: list[int]
+) -> None:
+    model = FakeModel()
+    drain(Session(model, (8, 4, 2)).sync(Timeline.of(range(rows))))
+    assert model.chunks == chunks
+
+
+def test_chunk_rows() -> None:
+    sizes = (512, 128, 32)
+    assert chunk_rows(2000, 10_000, sizes) == 512
+    assert chunk_rows(2000, 200, sizes) == 128
+    assert chunk_rows(500, 10_000, sizes) == 128
+    assert chunk_rows(31, 10_000, sizes) == 31
+    assert chunk_rows(2000, 7, sizes) == 7
+    assert chunk_rows(2000, 0, sizes) == 1
+
+
+def test_images_are_never_cut() -> None:
+    image = span(0, rows=7)
+    wanted = with_images(1, 2, 3, image, 4, 5, image)
+    model = FakeModel()
+    prefill = Session(model, (4, 2)).sync(wanted)
+    ends = []
+    while not prefill.finished:
+        prefill.step(4)
+        ends.append(prefill.done)
+    # The first chunk stops before the image, the image goes whole; so does the one at the end.
+    assert ends == [3, 10, 12, 19]
+
+
+class Spy(FakeModel):
+    """Keeps the rows of every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def forward(self, rows: Any, state: Any) -> Any:
+        self.seen.append(rows)
+        return super().forward(rows, state)
+
+
+def test_rows_say_positions_images_and_which_logits() -> None:
+    model = Spy()
+    image = span(0, rows=3)
+    wanted = with_images(1, image, 2, 3)
+    session = Session(model, (4, 2))
+    drain(session.sync(wanted))
+    session.append(9)
+    assert [rows.positions.tolist() for rows in model.seen] == [[0, 1, 2, 3], [4], [5], [6]]
+    assert [len(rows.spans) for rows in model.seen] == [1, 0, 0, 0]
+    assert [rows.logits for rows in model.seen] == ["none", "none", "last", "last"]
+    assert model.seen[0].positions.dtype == np.int32
+
+
+def test_a_failed_step_poisons_and_the_next_sync_rebuilds_with_that_reason() -> None:
+    session, model = ready(list(range(10)))
+
+    def fail(rows: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    model.before_forward = fail
+    with pytest.raises(RuntimeError, match="gone"):
+        session.append(3)
+    assert session.state_name is SessionState.POISONED
+    assert len(session.timeline) == session.kv_bytes == 0
+    model.before_forward = lambda rows: None
+    plan = session.plan(Timeline.of(range(10)))
+    assert plan.kind is PlanKind.COLD
+    assert plan.reason == (
+        "the state was given up (evaluating tokens failed: RuntimeError: the device is gone): "
+        "10 tokens from the start"
+    )
+    drain(session.sync(Timeline.of(range(10))))
+    assert session.plan(Timeline.of(range(11))).kind is PlanKind.EXTEND
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_tear_between_layers_poisons(between: bool) -> None:
+    session, model = ready(list(range(10)))
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    model.between_layers = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        if between:
+            session.append(3)
+        else:
+            drain(session.sync(Timeline.of([5, 6])))
+    assert session.state_name is SessionState.POISONED
+
+
+class FailingRewind(FakeState):
+    def rewind(self, to: int) -> None:
+        raise RuntimeError("no")
+
+
+def test_a_failed_rewind_poisons() -> None:
+    session, _ = ready(list(range(10)))
+    session._state = FailingRewind(session._state.layers)  # type: ignore[union-attr, attr-defined]
+    with pytest.raises(RuntimeError):
+        session.sync(Timeline.of([0, 1, 2, 9]))
+    assert session.state_name is SessionState.POISONED
+
+
+class WrongShape(FakeModel):
+    def forward(self, rows: Any, state: Any) -> Any:
+        logits = super().forward(rows, state)
+        return None if logits is None else logits[0]
+
+
+def test_logits_of_another_shape_poison() -> None:
+    session = Session(WrongShape())
+    with pytest.raises(EngineError, match=r"\[1, vocab\]"):
+        drain(session.sync(Timeline.of([1, 2])))
+    assert session.state_name is SessionState.POISONED
+
+
+def refused(session: Session, act: Callable[[], Any], error: type[Exception]) -> None:
+    before = session.timeline, session.state_name, session.kv_bytes
+    with pytest.raises(error):
+        act()
+    assert (session.timeline, session.state_name, session.kv_bytes) == before
+
+
+def test_refusals_change_nothing() -> None:
+    session, _ = ready(list(range(10)), context_tokens=12)
+    stale = session.plan(Timeline.of(range(12)))
+    refused(session, lambda: session.sync(Timeline.of(range(13))), ContextOverflow)
+    refused(session, lambda: session.sync(Timeline.empty()), ValueError)
+    refused(session, lambda: session.append(-1), ValueError)
+    session.append(1)
+    refused(session, lambda: session.sync(Timeline.of(range(12)), stale), EngineError)
+    session.append(2)
+    refused(session, lambda: session.append(3), ContextOverflow)
+
+
+def test_no_token_while_a_prefill_is_open() -> None:
+    session = Session(FakeModel())
+    refused(session, lambda: session.append(1), EngineError)
+    session.sync(Timeline.of(range(10)))
+    refused(session, lambda: session.append(1), EngineError)
+
+
+def test_a_prefill_that_is_over_cannot_go_on() -> None:
+    session = Session(FakeModel(), (4,))
+    first = session.sync(Timeline.of(range(20)))
+    first.step(4)
+    second = session.sync(Timeline.of(range(30)))
+    assert second.plan.kept == 4
+    refused(session, lambda: first.step(4), EngineError)
+    first.close()  # harmless
+    assert session.state_name is SessionState.PREFILLING
+    drain(second)
+    refused(session, lambda: second.step(4), EngineError)
+    with pytest.raises(EngineError, match="not finished"):
+        _ = first.logits
+
+
+def test_a_smaller_context_may_be_granted() -> None:
+    model = FakeModel(context_tokens=100)
+    assert Session(model, context_tokens=50).context_tokens == 50
+    assert Session(model, context_tokens=500).context_tokens == 100
+    assert Session(model).context_tokens == 100
+
+
+def test_growth_is_what_is_not_allocated_yet() -> None:
+    session, model = ready(list(range(10)))
+    assert session.growth_bytes(15) == model.kv_bytes(15) - model.kv_bytes(10)
+    assert session.growth_bytes(5) == 0
+
+
+def test_chunk_sizes_are_checked() -> None:
+    for sizes in ((), (4, 0)):
+        with pytest.raises(ValueError, match="chunk sizes"):
+            Session(FakeModel(), sizes)
+
+
+def test_the_timeline_grows_without_copying() -> None:
+    wanted = Timeline.of(range(20))
+    session = Session(FakeModel())
+    drain(session.sync(wanted))
+    session.append(3)
+    assert session.timeline._ledger is wanted._ledger
+
+
+def broken(session: Session, what: str) -> None:
+    if what == "(1)":
+        session._state.layers[0].rows.pop()  # type: ignore[union-attr, attr-defined]
+    elif what == "(3)":
+        session._prefill = Prefill(
+            session, Timeline.of([9] * 20), session.plan(Timeline.of([9] * 20))
+        )
+        session._name = SessionState.PREFILLING
+    elif what == "(4)":
+        session._name = SessionState.EMPTY
+    else:
+        session.context_tokens = 3
+
+
+@pytest.mark.parametrize("invariant", ["(1)", "(3)", "(4)", "(7)"])
+def test_broken_invariants_are_seen_under_the_debug_switch(invariant: str) -> None:
+    session, _ = ready(list(range(10)))
+    session._check()
+    broken(session, invariant)
+    with pytest.raises(AssertionError) as raised:
+        session._check()
+    assert str(raised.value).startswith(invariant)
