@@ -49,6 +49,7 @@ def write_family(family: Family, folder: Path) -> dict[str, Any]:
     right_at = family.is_right_at
     return {
         "architecture": family.architecture,
+        "seed": family.seed,
         "parameters": parameters,
         "tokens": len(arrays["ids"]),
         "tolerance": family.tolerance,

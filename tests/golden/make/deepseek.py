@@ -26,7 +26,7 @@ MLA: dict[str, Any] = dict(
 MLA_RECIPE = Recipe(gains={"mlp.gate.": 2.0, "q_b_proj": 1.5, "kv_b_proj": 1.5})
 
 
-def deepseek2_model() -> Any:
+def deepseek2_model(seed: int) -> Any:
     """DeepSeek V2: softmax scores, no renormalisation, routed scale."""
     config = transformers.DeepseekV2Config(
         **MLA,
@@ -35,10 +35,10 @@ def deepseek2_model() -> Any:
         routed_scaling_factor=1.5,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0),
     )
-    return make(transformers.DeepseekV2ForCausalLM, config, MLA_RECIPE)
+    return make(transformers.DeepseekV2ForCausalLM, config, MLA_RECIPE, seed)
 
 
-def deepseek2_lite_model() -> Any:
+def deepseek2_lite_model(seed: int) -> Any:
     """DeepSeek V2 Lite: queries without a low rank. llama.cpp knows it by 27 layers."""
     small = dict(MLA, q_lora_rank=None, num_hidden_layers=27)
     small.update(hidden_size=32, intermediate_size=48, moe_intermediate_size=16)
@@ -49,10 +49,10 @@ def deepseek2_lite_model() -> Any:
         routed_scaling_factor=1.0,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0),
     )
-    return make(transformers.DeepseekV2ForCausalLM, config, MLA_RECIPE)
+    return make(transformers.DeepseekV2ForCausalLM, config, MLA_RECIPE, seed)
 
 
-def deepseek2_v3_model(yarn: bool = False) -> Any:
+def deepseek2_v3_model(seed: int, yarn: bool = False) -> Any:
     """DeepSeek V3: sigmoid scores with a choosing bias, groups, optionally yarn."""
     rope = dict(rope_type="default", rope_theta=10000.0)
     if yarn:
@@ -75,7 +75,7 @@ def deepseek2_v3_model(yarn: bool = False) -> Any:
         rope_interleave=True,
         rope_parameters=rope,
     )
-    return make(transformers.DeepseekV3ForCausalLM, config, MLA_RECIPE)
+    return make(transformers.DeepseekV3ForCausalLM, config, MLA_RECIPE, seed)
 
 
 def mla_keys(out: TinyFile, config: Config, gating: int, kv_heads: Any = 1) -> None:

@@ -19,7 +19,7 @@ from tests.golden.make.recipe import Recipe, make
 from tests.golden.make.tokens import BOS, EOS, VOCAB
 
 
-def deepseek4_model() -> Any:
+def deepseek4_model(seed: int) -> Any:
     sliding, csa = "sliding_attention", "compressed_sparse_attention"
     hca = "heavily_compressed_attention"
     config = transformers.DeepseekV4Config(
@@ -55,7 +55,7 @@ def deepseek4_model() -> Any:
         eos_token_id=EOS,
     )
     gains = {"mlp.gate.": 2.0, "q_b_proj": 1.5, "position_bias": 4.0, "_hc.fn": 2.0}
-    return make(transformers.DeepseekV4ForCausalLM, config, Recipe(gains=gains))
+    return make(transformers.DeepseekV4ForCausalLM, config, Recipe(gains=gains), seed)
 
 
 def write_deepseek4(config: Config, weights: Weights, out: TinyFile) -> None:

@@ -29,9 +29,9 @@ def gemma3_text_config(window: int = 8) -> dict[str, Any]:
 GEMMA3_RECIPE = Recipe(zero_centred=("norm",))
 
 
-def gemma3_model() -> Any:
+def gemma3_model(seed: int) -> Any:
     config = transformers.Gemma3TextConfig(**gemma3_text_config())
-    model = make(transformers.Gemma3ForCausalLM, config, GEMMA3_RECIPE)
+    model = make(transformers.Gemma3ForCausalLM, config, GEMMA3_RECIPE, seed)
     return temper(model)
 
 

@@ -13,7 +13,7 @@ from tests.golden.make.pieces import Config, ends, streams
 from tests.golden.make.recipe import Recipe, make
 
 
-def glm5_next_model() -> Any:
+def glm5_next_model(seed: int) -> Any:
     text = dict(
         {k: v for k, v in MLA.items() if k not in ("qk_rope_head_dim", "first_k_dense_replace")},
         num_hidden_layers=8,
@@ -33,7 +33,7 @@ def glm5_next_model() -> Any:
     config = transformers.Glm5NextConfig(text_config=text, vision_config=vision)
     config.text_config._attn_implementation = "eager"
     gains = {"mlp.gate.": 2.0, "compress_ape": 4.0, "_hc.fn": 2.0, "conv1d": 1.5, "f_b_proj": 0.5}
-    return make(transformers.Glm5NextForConditionalGeneration, config, Recipe(gains=gains))
+    return make(transformers.Glm5NextForConditionalGeneration, config, Recipe(gains=gains), seed)
 
 
 def write_glm5_next(config: Config, weights: Weights, out: TinyFile) -> None:

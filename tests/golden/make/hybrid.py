@@ -40,7 +40,7 @@ def mrope() -> dict[str, Any]:
     )
 
 
-def qwen3next_model() -> Any:
+def qwen3next_model(seed: int) -> Any:
     config = transformers.Qwen3NextConfig(
         **BASE,
         **HYBRID,
@@ -48,18 +48,18 @@ def qwen3next_model() -> Any:
         norm_topk_prob=True,
         rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5),
     )
-    return make(transformers.Qwen3NextForCausalLM, config, HYBRID_RECIPE)
+    return make(transformers.Qwen3NextForCausalLM, config, HYBRID_RECIPE, seed)
 
 
-def qwen35_model() -> Any:
+def qwen35_model(seed: int) -> Any:
     config = transformers.Qwen3_5TextConfig(**BASE, **HYBRID, rope_parameters=mrope())
-    return make(transformers.Qwen3_5ForCausalLM, config, HYBRID_RECIPE)
+    return make(transformers.Qwen3_5ForCausalLM, config, HYBRID_RECIPE, seed)
 
 
-def qwen35moe_model() -> Any:
+def qwen35moe_model(seed: int) -> Any:
     base = {k: v for k, v in BASE.items() if k != "intermediate_size"}
     config = transformers.Qwen3_5MoeTextConfig(**base, **HYBRID, **MOE, rope_parameters=mrope())
-    return make(transformers.Qwen3_5MoeForCausalLM, config, HYBRID_RECIPE)
+    return make(transformers.Qwen3_5MoeForCausalLM, config, HYBRID_RECIPE, seed)
 
 
 def tile(array: np.ndarray, axis: int, config: Config, size: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from tests.golden.make.pieces import Config, common, dense, ends, head_size
 from tests.golden.make.recipe import BASE, Recipe, make
 
 
-def llama_model(tied: bool = False, llama3: bool = False) -> Any:
+def llama_model(seed: int, tied: bool = False, llama3: bool = False) -> Any:
     rope = dict(rope_type="default", rope_theta=10000.0)
     if llama3:  # head 16 has 8 frequencies: some kept, some blended, some divided
         rope = dict(
@@ -25,7 +25,9 @@ def llama_model(tied: bool = False, llama3: bool = False) -> Any:
     config = transformers.LlamaConfig(
         **{**BASE, "tie_word_embeddings": tied}, head_dim=16, rope_parameters=rope
     )
-    return make(transformers.LlamaForCausalLM, config, Recipe(gains={"q_proj": 1.5, "k_proj": 1.5}))
+    return make(
+        transformers.LlamaForCausalLM, config, Recipe(gains={"q_proj": 1.5, "k_proj": 1.5}), seed
+    )
 
 
 def interleave(rows: np.ndarray, heads: int) -> np.ndarray:

@@ -9,12 +9,13 @@ from tests.golden.make.pieces import Config, common, dense, ends, experts
 from tests.golden.make.recipe import BASE, Recipe, make
 
 
-def qwen2_model() -> Any:
+def qwen2_model(seed: int) -> Any:
     config = transformers.Qwen2Config(**BASE)
     return make(
         transformers.Qwen2ForCausalLM,
         config,
         Recipe(gains={"q_proj.weight": 1.5, "k_proj.weight": 1.5}),
+        seed,
     )
 
 
@@ -36,13 +37,13 @@ def write_qwen2(config: Config, weights: Weights, out: TinyFile) -> None:
         dense(out, weights, layer, at)
 
 
-def qwen3_model() -> Any:
+def qwen3_model(seed: int) -> Any:
     # head_dim * heads differs from hidden_size
     config = transformers.Qwen3Config(**BASE, head_dim=32)
-    return make(transformers.Qwen3ForCausalLM, config, Recipe())
+    return make(transformers.Qwen3ForCausalLM, config, Recipe(), seed)
 
 
-def qwen3moe_model() -> Any:
+def qwen3moe_model(seed: int) -> Any:
     # llama.cpp always renormalises the chosen weights; transformers' default does not
     config = transformers.Qwen3MoeConfig(
         **BASE,
@@ -52,7 +53,7 @@ def qwen3moe_model() -> Any:
         moe_intermediate_size=32,
         norm_topk_prob=True,
     )
-    return make(transformers.Qwen3MoeForCausalLM, config, Recipe(gains={"mlp.gate.": 2.0}))
+    return make(transformers.Qwen3MoeForCausalLM, config, Recipe(gains={"mlp.gate.": 2.0}), seed)
 
 
 def write_qwen3(config: Config, weights: Weights, out: TinyFile, prefix: str = "model.") -> None:

@@ -21,7 +21,7 @@ from tests.golden.make.pieces import Config
 from tests.golden.make.recipe import BASE, make
 
 
-def qwen4exp_model() -> Any:
+def qwen4exp_model(seed: int) -> Any:
     base = {k: v for k, v in BASE.items() if k != "intermediate_size"}
     config = transformers.Qwen4ExpTextConfig(
         **base,
@@ -45,7 +45,7 @@ def qwen4exp_model() -> Any:
         output_gate_type="sigmoid",  # llama.cpp knows no other
     )
     recipe = replace(HYBRID_RECIPE, zero_centred=("norm",))  # the gated norm is put right below
-    model = make(transformers.Qwen4ExpForCausalLM, config, recipe)
+    model = make(transformers.Qwen4ExpForCausalLM, config, recipe, seed)
     for name, parameter in model.named_parameters():
         if name.endswith("linear_attn.norm.weight"):
             parameter.data.add_(1.0)

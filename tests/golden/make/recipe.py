@@ -46,7 +46,6 @@ class Recipe:
     gains: Mapping[str, float] = field(default_factory=dict)
     zero_centred: tuple[str, ...] = ()  # name parts of norms that compute (1 + w)
     experts: int = 8  # for tables of experts a token
-    seed: int = 1
 
     def spread(self, name: str, parameter: torch.Tensor) -> tuple[float, float]:
         """Standard deviation and mean of parameter `name`."""
@@ -75,12 +74,12 @@ def fan_in(parameter: torch.Tensor) -> int:
     return parameter[0].numel() if parameter.ndim >= 4 else parameter.shape[-1]
 
 
-def draw(model: Any, recipe: Recipe) -> Any:
+def draw(model: Any, recipe: Recipe, seed: int) -> Any:
     """Redraw every parameter of `model`; the order of parameters fixes the result.
 
     NumPy promises that RandomState's stream never changes; torch's differs between processors.
     """
-    random = np.random.RandomState(recipe.seed)
+    random = np.random.RandomState(seed)
     for name, parameter in model.named_parameters():
         deviation, mean = recipe.spread(name, parameter)
         values = random.standard_normal(tuple(parameter.shape)) * deviation + mean
@@ -110,8 +109,8 @@ def coarsen(model: Any) -> Any:
     return model
 
 
-def make(model_class: Any, config: Any, recipe: Recipe) -> Any:
+def make(model_class: Any, config: Any, recipe: Recipe, seed: int) -> Any:
     """A `model_class` of `config` with eager attention and the recipe's weights."""
     config._attn_implementation = "eager"
     torch.manual_seed(0)  # for whatever a module draws that is not a parameter
-    return draw(model_class(config).eval().float(), recipe)
+    return draw(model_class(config).eval().float(), recipe, seed)

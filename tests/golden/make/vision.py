@@ -41,7 +41,7 @@ TOWER_GAINS = {"patch_embed": 2.0, "mlp.linear_fc2": 0.3}
 # --- the models ------------------------------------------------------------
 
 
-def idefics3_model() -> Any:
+def idefics3_model(seed: int) -> Any:
     text = dict(BASE, head_dim=16, model_type="llama", pad_token_id=0)
     text["rope_parameters"] = dict(rope_type="default", rope_theta=10000.0)
     config = transformers.Idefics3Config(
@@ -52,20 +52,22 @@ def idefics3_model() -> Any:
         pad_token_id=0,
     )
     gains = {"q_proj": 1.5, "k_proj": 1.5, "mlp.fc2": 0.3}
-    return make(transformers.Idefics3ForConditionalGeneration, config, Recipe(gains=gains))
+    return make(transformers.Idefics3ForConditionalGeneration, config, Recipe(gains=gains), seed)
 
 
-def qwen3vl_model() -> Any:
+def qwen3vl_model(seed: int) -> Any:
     rope = dict(rope_type="default", rope_theta=1e4, mrope_section=[6, 5, 5])
     config = transformers.Qwen3VLConfig(
         text_config=dict(BASE, head_dim=32, rope_parameters=dict(rope, mrope_interleaved=True)),
         vision_config=dict(QWEN_TOWER, depth=4, deepstack_visual_indexes=[0, 2]),
         **QWEN_TOKENS,
     )
-    return make(transformers.Qwen3VLForConditionalGeneration, config, Recipe(gains=TOWER_GAINS))
+    return make(
+        transformers.Qwen3VLForConditionalGeneration, config, Recipe(gains=TOWER_GAINS), seed
+    )
 
 
-def qwen35v_model() -> Any:
+def qwen35v_model(seed: int) -> Any:
     config = transformers.Qwen3_5Config(
         text_config=dict(BASE, **HYBRID, rope_parameters=mrope()),
         vision_config=dict(QWEN_TOWER, depth=2),
@@ -75,10 +77,10 @@ def qwen35v_model() -> Any:
         gains={**HYBRID_RECIPE.gains, **TOWER_GAINS},
         zero_centred=("language_model.norm", "layernorm", "q_norm", "k_norm"),
     )
-    return make(transformers.Qwen3_5ForConditionalGeneration, config, recipe)
+    return make(transformers.Qwen3_5ForConditionalGeneration, config, recipe, seed)
 
 
-def gemma3v_model() -> Any:
+def gemma3v_model(seed: int) -> Any:
     config = transformers.Gemma3Config(
         text_config=gemma3_text_config(window=12),  # less than the image's 16 tokens
         vision_config=SIGLIP,
@@ -91,7 +93,7 @@ def gemma3v_model() -> Any:
         gains={"mm_input_projection": 4.0, "patch_embedding": 3.0, "mlp.fc2": 0.3},
         zero_centred=("language_model", "soft_emb_norm"),
     )
-    return temper(make(transformers.Gemma3ForConditionalGeneration, config, recipe))
+    return temper(make(transformers.Gemma3ForConditionalGeneration, config, recipe, seed))
 
 
 # --- the text files --------------------------------------------------------
