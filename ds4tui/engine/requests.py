@@ -13,8 +13,9 @@ Origin = Literal["person", "agent"]
 class SamplingParams:
     """How to choose tokens. temperature 0 is greedy; a None seed is drawn by the engine.
 
-    The order is llama.cpp's and the field's usual one: bias and penalties on logits, then
-    temperature, then top_k, top_p, min_p on the resulting probabilities.
+    The order (engine/sampling.py) is transformers': bias and penalties on logits, then
+    temperature, then top_k, top_p, min_p on the resulting probabilities. (llama.cpp, by
+    default, applies temperature last.)
     `repetition_penalty` (1 = off) covers prompt and reply; `frequency_penalty` and
     `presence_penalty` (0 = off) cover the reply only, as OpenAI defines them.
     `logprobs`: None = not asked for, else how many alternatives to report (0 to 20).
