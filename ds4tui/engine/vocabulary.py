@@ -157,7 +157,7 @@ def _merges(
                 allowed = False
         if allowed:
             pairs.append((left, right))
-    return pairs
+    return list(dict.fromkeys(pairs))  # the library would take a repeated one's last rank
 
 
 def _special_id(gguf: GGUFFile, name: str, count: int) -> int | None:
