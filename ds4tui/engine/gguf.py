@@ -35,11 +35,20 @@ TILE_ELEMENTS = 2**20
 
 _NOT_A_MODEL = "Choose a .gguf file, or see `ds4tui models`."
 _REQUIRED = object()
+_KIND_WORDS: dict[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    list: "a list of texts",
+    np.ndarray: "an array of numbers",
+}
 
 
 class GGUFFile:
     """An open GGUF. `close` (or leaving a `with`) lets go of the map; views that were handed
-    out keep it alive for as long as they live."""
+    out keep it alive for as long as they live. The file must not be shortened meanwhile: the
+    system kills a process that reads a map behind its file's end."""
 
     def __init__(self, path: Path, source: mmap.mmap) -> None:
         header = read_header(source, path.name)
@@ -97,10 +106,11 @@ class GGUFFile:
         value = self.metadata[full]
         if kind is float and type(value) is int:
             return float(value)
-        if type(value) is not kind:
+        nested = isinstance(value, list) and not all(isinstance(v, str) for v in value[:1])
+        if type(value) is not kind or nested:
+            held = "arrays" if nested else _KIND_WORDS[type(value)]
             raise GGUFError(
-                f"{self.path.name}: the key {shown(full)} is of type {type(value).__name__}, "
-                f"not {kind.__name__}.",
+                f"{self.path.name}: the key {shown(full)} holds {held}, not {_KIND_WORDS[kind]}.",
                 "Get another conversion of this model.",
             )
         return value
