@@ -105,9 +105,9 @@ class Weight:
     def ggml_type(self) -> GGMLQuantizationType:
         return self.info.ggml_type
 
-    def host(self) -> Floats:
-        """The values as float32 in NumPy, a new array."""
-        return self._gguf.dequantised(self.name)
+    def host_rows(self, rows: slice) -> Floats:
+        """Some rows of a matrix (the first axis of two or more) as float32, a new array."""
+        return self._gguf.dequantised(self.name, rows)
 
     def dense(self, dtype: mx.Dtype = mx.float32) -> mx.array:
         """The values as an array of the device, of the tensor's shape, rounded to `dtype`."""
@@ -118,7 +118,7 @@ class Weight:
             if dtype == mx.bfloat16:  # NumPy has none: it carried the bits as uint16
                 result = result.view(mx.bfloat16)
         elif len(self.shape) < 2:
-            result = mx.array(self.host()).astype(dtype)
+            result = mx.array(self._gguf.dequantised(self.name)).astype(dtype)
         else:
             result = mx.concatenate(self._tiles(dtype))
         mx.eval(result)
@@ -130,8 +130,7 @@ class Weight:
         step = max(1, TILE_ELEMENTS // math.prod(self.shape[1:]))
         tiles = []
         for start in range(0, rows, step):
-            part = self._gguf.dequantised(self.name, slice(start, start + step))
-            tile = mx.array(part).astype(dtype)
+            tile = mx.array(self.host_rows(slice(start, start + step))).astype(dtype)
             mx.eval(tile)
             tiles.append(tile)
         return tiles
@@ -217,9 +216,7 @@ class WeightLoader:
         return sum(held) + max(held, default=0)
 
     def _near(self, name: str) -> str:
-        # Comparing is quadratic in the lengths, and a hostile file has long names.
-        names = [other for other in self._gguf.tensors if len(other) <= 2 * len(name)]
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.7)
+        near = difflib.get_close_matches(name, self._gguf.tensors, n=3, cutoff=0.7)
         return f" (there is {', '.join(shown(n) for n in near)})" if near else ""
 
 
