@@ -7,21 +7,18 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message
+from ds4tui.chat.rendering import ChatFormat
+from ds4tui.chat.replay import ReplayMemory
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Event, Finished, TokenText
-
-if TYPE_CHECKING:
-    from ds4tui.chat.rendering import ChatFormat
-    from ds4tui.chat.replay import ReplayMemory
-
-Listener = Callable[[Event], None]
+from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +57,11 @@ class Assistant:
     """Thread-safe. Listeners are called on the engine thread: they must be quick, and what
     they raise is logged and dropped."""
 
-    def __init__(
-        self,
-        info: ModelInfo,
-        engine: EngineLike,
-        chat_format: "ChatFormat",
-        replay: "ReplayMemory | None" = None,
-    ) -> None:
-        if replay is None:
-            from ds4tui.chat.replay import ReplayMemory
-
-            replay = ReplayMemory()
+    def __init__(self, info: ModelInfo, engine: EngineLike, chat_format: ChatFormat) -> None:
         self.info = info
         self.format = chat_format
         self._engine = engine
-        self._replay = replay
+        self._replay = ReplayMemory()
         self._lock = threading.Lock()
 
     @property

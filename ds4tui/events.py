@@ -7,6 +7,7 @@ done == total), then TokenText until exactly one of Finished or Failed ends the 
 A cancelled job ends with Finished(stop_reason="cancelled").
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,10 @@ StopReason = Literal["stop", "length", "cancelled"]
 @dataclass(frozen=True, slots=True)
 class Event:
     job_id: str
+
+
+# Called on the engine thread: it must be quick; what it raises is logged and dropped.
+Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # resident before the job and really used by it
     evaluated_tokens: int = 0  # prompt tokens computed by the job
-    completion_tokens: int = 0
+    completion_tokens: int = 0  # sampled; an end-of-turn token counts, though it is not shown
     ttft_ms: float = 0.0  # from submission to the first sampled token, queueing included
     prefill_ms: float = 0.0
     decode_ms: float = 0.0

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from ds4tui.assistant import Assistant, Listener, ModelInfo
+from ds4tui.assistant import Assistant, ModelInfo
 from ds4tui.cache.plan import plan_sync
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message
@@ -31,6 +31,7 @@ from ds4tui.events import (
     Event,
     Failed,
     Finished,
+    Listener,
     PrefillProgress,
     Queued,
     SampledToken,
@@ -352,13 +353,14 @@ class FakeEngine:
                 if not self._waiting:
                     return
                 job = self._waiting[0]
-            self._work(job)
+            ending = self._work(job)
             with self.changed:
                 self._waiting.popleft()
             self._publish("idle", job_id="", origin="", queued_jobs=len(self._waiting))
+            job.listener(ending)
             job.end()
 
-    def _work(self, job: FakeJob) -> None:
+    def _work(self, job: FakeJob) -> Event:
         shown: list[int] = []
         job.listener(Queued(job.job_id, 0))
         try:
@@ -371,7 +373,7 @@ class FakeEngine:
             self._live = Timeline.empty()
             ending = Failed(job.job_id, exc, job.usage)
         self._count(job.usage)
-        job.listener(ending)
+        return ending
 
     def _prefill(self, job: FakeJob) -> None:
         wanted = job.request.timeline
@@ -498,23 +500,7 @@ class FakeAssistant(Assistant):
     ) -> None:
         self.engine = FakeEngine(reply, **engine_arguments)
         info = fake_info(self.engine.context_tokens, self.engine.stats.model)
-        super().__init__(info, self.engine, FakeChatFormat(), _replay_memory())  # type: ignore[arg-type]
-
-
-def _replay_memory() -> Any:
-    try:
-        from ds4tui.chat.replay import ReplayMemory
-    except ModuleNotFoundError:
-        return _NoReplay()
-    return ReplayMemory()
-
-
-class _NoReplay:
-    def recall(self, messages: Sequence[Message]) -> list[Message]:
-        return list(messages)
-
-    def remember(self, messages: Sequence[Message], text: str, ids: Sequence[int]) -> None:
-        pass
+        super().__init__(info, self.engine, FakeChatFormat())  # type: ignore[arg-type]
 
 
 class EventLog:
