@@ -32,12 +32,14 @@ def sha256(content: bytes) -> str:
 
 @cache
 def manifest() -> dict[str, Any]:
-    return json.loads(MANIFEST.read_text())
+    content: dict[str, Any] = json.loads(MANIFEST.read_text())
+    return content
 
 
 def families() -> dict[str, dict[str, Any]]:
     """Rows of the manifest by family name."""
-    return manifest()["families"]
+    rows: dict[str, dict[str, Any]] = manifest()["families"]
+    return rows
 
 
 def row(name: str) -> dict[str, Any]:

@@ -26,7 +26,8 @@ STEPS = 9
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """float64 log-probabilities along the last axis."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
 
 
 def expected(name: str) -> np.ndarray:

@@ -1,0 +1,58 @@
+"""llama.cpp reads the golden files as Hugging Face and we do: whole distributions compared."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.golden.files import families, golden, golden_path, projector_path, row
+from tests.parity.checks import text_rows
+from tests.parity.llamacpp import LlamaCpp
+from tests.parity.ours import load, walk
+from tests.parity.test_golden import IMPLEMENTED
+from tests.parity.three_way import image_gap, largest_gap, log_softmax
+
+TEXT = [name for name, facts in families().items() if not facts["vision"]]
+VISION = [name for name, facts in families().items() if facts["vision"]]
+STEPS = 4
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_llama_cpp_agrees_about_text(name: str, tmp_path: Path) -> None:
+    """In one batch and token by token. `python -m tests.parity.three_way` asks more."""
+    n, tolerance = row(name)["tokens"], row(name)["tolerance"]
+    with LlamaCpp(golden_path(name), tmp_path / "log") as server:
+        assert largest_gap(server, name, [1, n // 3, n]) <= tolerance
+        assert largest_gap(server, name, range(n - STEPS + 1, n + 1), keep=True) <= tolerance
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_llama_cpp_agrees_about_images(name: str, tmp_path: Path) -> None:
+    with LlamaCpp(golden_path(name), tmp_path / "log", projector_path(name)) as server:
+        length = len(str(golden(name)["after"]))
+        assert image_gap(server, name, [1, length]) <= row(name)["tolerance"]
+
+
+@pytest.mark.parametrize("name", IMPLEMENTED)
+def test_llama_cpp_agrees_with_us(name: str, tmp_path: Path) -> None:
+    """On our logits directly, at every tenth position."""
+    n = text_rows(name)
+    ids = golden(name)["ids"][:n].tolist()
+    ours = log_softmax(walk(load(golden_path(name)), ids, "chunked"))
+    with LlamaCpp(golden_path(name), tmp_path / "log") as server:
+        for length in range(n, 0, -10):
+            theirs = server.log_probabilities(ids[:length], ours.shape[1])
+            assert np.abs(theirs - ours[length - 1]).max() <= row(name)["tolerance"]
+
+
+def test_another_file_is_seen(tmp_path: Path) -> None:
+    """The comparison turns red: the same prompt and logits, but the weights of another family."""
+    with LlamaCpp(golden_path("llama-rope3"), tmp_path / "log") as server:
+        assert largest_gap(server, "llama", [48]) > 100 * row("llama")["tolerance"]
+
+
+def test_a_file_that_llama_cpp_refuses_is_an_error_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(golden_path("llama").read_bytes()[:10_000])
+    with pytest.raises(RuntimeError, match=r"does not load cut.gguf: .+"):
+        LlamaCpp(path, tmp_path / "log")
