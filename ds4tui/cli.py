@@ -19,11 +19,13 @@ from ds4tui.config import (
     expected,
     flag_of,
     load_settings,
+    log_path,
     print_config,
     table,
     unknown_variables,
 )
 from ds4tui.errors import Ds4Error, UsageError
+from ds4tui.logs import logging_set_up
 
 log = logging.getLogger(__name__)
 
@@ -63,27 +65,24 @@ class Command:
     help: str
     arguments: Callable[[Parser], None]
     run: Callable[[Settings, argparse.Namespace], int]
+    logs: bool = False  # whether log lines are for standard error too
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(given)
+        code = _run(given)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a reader that hung up is met
     except Ds4Error as exc:
         _say(f"ds4tui: {exc.message}", *([f"  {exc.hint}"] if exc.hint else []))
         return exc.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has enough. Nothing may be flushed into the pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as exc:  # the root: whatever comes here is a fault of ours
-        log.exception("internal error")
-        if os.environ.get("DS4TUI_DEBUG"):
-            raise
-        _say(f"ds4tui: internal error: {exc!r}", "  DS4TUI_DEBUG=1 shows where.")
-        return 1
+        ignore_reader()
+        return 0  # it has what it wanted
+    return code
 
 
 def _run(given: list[str]) -> int:
@@ -96,13 +95,34 @@ def _run(given: list[str]) -> int:
         _say(f"ds4tui: {sentence}")
     names = {f.name for f in table()}
     settings = load_settings({k: v for k, v in vars(args).items() if k in names})
-    if getattr(args, "print_config", False):
+    if hasattr(args, "print_config"):
         sys.stdout.write(print_config(settings))
         return 0
-    if command is not None:
-        _refuse_mixture(args, command)
-        return command.run(settings, args)
-    return _one_shot(settings, args) if hasattr(args, "prompt") else _open_app(settings, args)
+    with logging_set_up(settings.log_level, to_stderr=command is not None and command.logs):
+        return _dispatch(command, settings, args)
+
+
+def _dispatch(command: Command | None, settings: Settings, args: argparse.Namespace) -> int:
+    try:
+        if command is not None:
+            _refuse_mixture(args, command)
+            return command.run(settings, args)
+        return _one_shot(settings, args) if hasattr(args, "prompt") else _open_app(settings, args)
+    except (Ds4Error, BrokenPipeError):
+        raise
+    except Exception as exc:  # the root: whatever comes here is a fault of ours
+        log.exception("internal error")
+        if os.environ.get("DS4TUI_DEBUG"):
+            raise
+        _say(f"ds4tui: internal error: {exc!r}", f"  {log_path()} shows where.")
+        return 1
+
+
+def ignore_reader() -> None:
+    """Point standard output away from a reader that hung up: nothing may be flushed to it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _say(*lines: str) -> None:
@@ -219,7 +239,10 @@ def _flag_help(f: Any) -> str:
 
 
 def _refuse_mixture(args: argparse.Namespace, command: Command) -> None:
-    for name, flag in (("prompt", "-p"), ("image", "-i"), ("continue_last", "--continue")):
+    flags = {"prompt": "-p", "image": "-i", "json": "--json", "continue_last": "--continue"}
+    if command.name == "bench":  # it has a --json of its own
+        del flags["json"]
+    for name, flag in flags.items():
         if hasattr(args, name):
             raise UsageError(f"{flag} does not go with the command {command.name}.")
 
@@ -230,13 +253,15 @@ def _refuse_coming(settings: Settings, args: argparse.Namespace) -> NoReturn:
 
 
 def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
-    from ds4tui.oneshot import one_shot
-
     if hasattr(args, "image"):
         raise UsageError("Images are not built yet: -i is refused.", "Ask without it.")
     if hasattr(args, "continue_last"):
         raise UsageError("--continue opens the app and does not go with -p.")
-    return one_shot(settings, args.prompt, as_json=hasattr(args, "json"))
+    from ds4tui.oneshot import one_shot, piped_stdin
+    from ds4tui.opening import open_assistant
+
+    as_json = hasattr(args, "json")
+    return one_shot(settings, args.prompt, as_json, open_assistant, piped_stdin())
 
 
 def _open_app(settings: Settings, args: argparse.Namespace) -> int:
@@ -250,8 +275,7 @@ def _open_app(settings: Settings, args: argparse.Namespace) -> int:
         )
     from ds4tui.terminal import open_app
 
-    model_given = "model" in vars(args)
-    return open_app(settings, model_given, hasattr(args, "continue_last"))
+    return open_app(settings, hasattr(args, "continue_last"))
 
 
 def _serve(settings: Settings, args: argparse.Namespace) -> int:
@@ -291,7 +315,13 @@ def _bench(settings: Settings, args: argparse.Namespace) -> int:
 
 
 COMMANDS = (
-    Command("serve", "serve a model over HTTP, as OpenAI clients expect", _serve_arguments, _serve),
+    Command(
+        "serve",
+        "serve a model over HTTP, as OpenAI clients expect",
+        _serve_arguments,
+        _serve,
+        logs=True,
+    ),
     Command("pull", "fetch a model into the data folder", _pull_arguments, _pull),
     Command("models", "list the models on this machine", _folder_arguments, _models),
     Command("doctor", "say what this machine and installation can do", _folder_arguments, _doctor),

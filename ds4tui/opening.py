@@ -1,0 +1,78 @@
+"""How a model is opened: the only place outside engine/ that knows what an Assistant is made of.
+
+The file is read and the tokenizer made on the caller's thread, so that a wrong file is told
+before a thread is started; the weights are loaded on the engine thread, which owns them.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from ds4tui.assistant import Assistant, ModelInfo
+from ds4tui.chat.rendering import ChatFormat
+from ds4tui.config import Settings
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.worker import Engine
+from ds4tui.library.resolve import display_name, resolve_model
+
+log = logging.getLogger(__name__)
+
+
+def open_assistant(
+    name_or_path: str, settings: Settings, progress: Callable[[str], None]
+) -> Assistant:
+    """Blocks until the model can answer; `progress` gets words about it.
+
+    Raises ModelNotFound, GGUFError, TemplateError, OutOfMemory; nothing is left open then.
+    """
+    began_s = time.perf_counter()
+    path = resolve_model(name_or_path, settings.data_dir)
+    name = display_name(path, settings.data_dir)
+    progress(f"reading {path.name}")
+    with GGUFFile.open(path) as gguf:
+        tokenizer = Tokenizer.from_gguf(gguf)
+        chat_format = ChatFormat.from_gguf(gguf, tokenizer)
+        progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
+        engine = Engine(lambda: _load(name, gguf, tokenizer, settings))
+        try:
+            engine.start()
+            engine.wait_ready()
+        except BaseException:  # an interrupt too: no thread outlives a model that did not open
+            engine.close()
+            raise
+        info = ModelInfo(
+            name=name,
+            path=str(path),
+            architecture=gguf.architecture,
+            quantisation=gguf.quantisation_label,
+            parameters=gguf.parameters,
+            file_bytes=gguf.file_bytes,
+            context_tokens=engine.stats.context_tokens,
+        )
+    log.info("opened %s in %.1f s: %s", name, time.perf_counter() - began_s, info)
+    if not chat_format.prefix_stable:
+        log.warning("%s: %s", name, chat_format.prefix_reason)
+    return Assistant(info, engine, chat_format)
+
+
+def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -> LoadedModel:
+    """Runs on the engine thread."""
+    import mlx.core as mx
+
+    from ds4tui.engine.models.registry import load_model
+
+    return LoadedModel(
+        name=name,
+        model=load_model(gguf, settings),
+        tokenizer=tokenizer,
+        chunk_sizes=chunk_sizes(settings.prefill_chunk_tokens),
+        memory_use=lambda: (mx.get_active_memory(), mx.get_peak_memory()),
+    )
+
+
+def chunk_sizes(largest: int) -> tuple[int, ...]:
+    """The fixed set of row counts of prefill chunks, largest first: a rest of a prompt is done
+    in few steps, and schedules repeat from run to run."""
+    return tuple(dict.fromkeys(max(1, largest // share) for share in (1, 4, 16)))

@@ -1,0 +1,26 @@
+"""`ds4tui` in a terminal: put the app together and run it."""
+
+from contextlib import closing
+
+from ds4tui.app import Ds4App
+from ds4tui.chat.store import ConversationStore
+from ds4tui.config import Settings
+from ds4tui.library.pull import pull
+from ds4tui.opening import open_assistant
+from ds4tui.serving import start_server
+
+
+def open_app(settings: Settings, continue_last: bool) -> int:
+    """The exit code. Raises StoreError if the conversations cannot be opened."""
+    with closing(ConversationStore(settings.database_path)) as store:
+        app = Ds4App(
+            settings,
+            store,
+            open_model=lambda name, progress: open_assistant(name, settings, progress),
+            start_server=lambda assistant: start_server(assistant, settings),
+            pull_model=lambda name, progress: pull(name, settings.data_dir, progress),
+            model_name=settings.model,
+            continue_last=continue_last,
+        )
+        app.run()
+    return app.return_code or 0

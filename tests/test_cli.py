@@ -1,0 +1,308 @@
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ds4tui import __version__, cli
+from ds4tui.cli import COMING, COMMANDS, build_parser, main
+from ds4tui.config import Settings, config_path, log_path, table
+from ds4tui.errors import OutOfMemory, UsageError
+from ds4tui.library.resolve import models_dir
+
+HEAVY = {"mlx", "numpy", "textual", "starlette", "uvicorn", "jinja2", "tokenizers", "gguf", "PIL"}
+
+
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "ds4tui", *arguments], capture_output=True, text=True, input=""
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('MODULES', *sys.modules))\n"
+        "from ds4tui.cli import main\n"
+        f"main({arguments})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = {name.partition(".")[0] for name in ran.stdout.partition("MODULES")[2].split()}
+    assert "ds4tui" in loaded
+    assert not loaded & HEAVY
+
+
+def test_help_answers_at_once() -> None:
+    """In 0.3 s beside a bare Python; the best of five, because others use this machine too."""
+
+    def seconds(*command: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *command], capture_output=True, check=True)
+        return time.perf_counter() - began
+
+    assert min(seconds("-m", "ds4tui", "--help") for _ in range(5)) < 0.3
+
+
+def test_both_names_of_the_program_answer_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version").stdout == f"ds4tui {__version__}\n"
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"ds4tui {__version__}\n"
+
+
+def test_help_lists_what_there_is_and_marks_what_there_is_not() -> None:
+    text = build_parser().format_help()
+    for command in COMMANDS:
+        assert f"    {command.name} " in text
+    listed, _, rest = text.partition("Not built yet:")
+    for name in COMING:
+        assert name in rest and f"    {name} " not in listed
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from action.option_strings
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    raise AssertionError("there are no commands")
+
+
+def test_the_fixed_names_are_there() -> None:
+    parser = build_parser()
+    assert set(options(parser)) >= set(
+        "-m --continue -p -i --json --temperature --seed --max-tokens --system --top-p --top-k "
+        "--min-p --repetition-penalty --stop --print-config --version".split()
+    )
+    commands = subparsers(parser)
+    assert set(commands) == set("serve pull models doctor bench cache launch selftest".split())
+    assert set(options(commands["serve"])) >= set(
+        "-m --host --port --sessions --kv-disk-dir --kv-disk-budget --no-kv-disk --api-key".split()
+    )
+
+
+# --- refusals: one clear sentence, exit code 2 ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["cache", "--list"], "ds4tui cache is not built yet"),
+        (["launch", "claude", "--", "-x"], "ds4tui launch is not built yet"),
+        (["selftest"], "ds4tui selftest is not built yet"),
+        (["-p", "x", "-i", "a.png"], "Images are not built yet"),
+        (["-i", "a.png"], "--image goes with -p"),
+        (["--json"], "--json goes with -p"),
+        (["-p", "x", "--continue"], "--continue opens the app"),
+        (["-p", "x", "models"], "-p does not go with the command models"),
+        (["--json", "models"], "--json does not go with the command models"),
+        (["serve", "--sessions", "2"], "--sessions must be 1"),
+        (["serve", "--sessions", "many"], "--sessions must be 1"),
+        (["serve", "--kv-disk-dir", "x"], "--kv-disk-dir is refused"),
+        (["serve", "--kv-disk-budget", "20GB"], "--kv-disk-budget is refused"),
+        (["-p", "x", "--temperature", "11"], "--temperature: temperature must be a number from 0"),
+        (["serve", "--port", "http"], "--port: port must be a whole number"),
+        (["-p", ""], "nothing to ask"),
+        ([], "needs a terminal"),
+        (["--continue"], "needs a terminal"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and sentence in err
+    assert err.startswith("ds4tui: ") and len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["serve", "--nonsense"], ["nonsense"]])
+def test_an_unknown_word_is_a_usage_error(arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert ran.returncode == 2 and "nonsense" in ran.stderr and ran.stdout == ""
+
+
+def served(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Settings:
+    """The settings that serve gets from a command line."""
+    import ds4tui.serving
+
+    got: list[Settings] = []
+
+    def serve(settings: Settings) -> int:
+        got.append(settings)
+        return 0
+
+    monkeypatch.setattr(ds4tui.serving, "serve", serve)
+    assert main(["serve", *arguments]) == 0
+    return got[0]
+
+
+def test_serve_takes_every_flag_that_is_true_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = served(
+        monkeypatch, "-m", "mine", "--host", "::1", "--port", "0", "--sessions", "1",
+        "--no-kv-disk", "--api-key", "k",
+    )  # fmt: skip
+    assert (settings.model, settings.host, settings.port, settings.api_key) == (
+        "mine", "::1", 0, "k",
+    )  # fmt: skip
+
+
+def test_a_flag_before_the_command_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ds4tui.serving
+
+    got: list[Settings] = []
+    monkeypatch.setattr(ds4tui.serving, "serve", lambda settings: got.append(settings) or 0)
+    assert main(["-m", "first", "serve"]) == 0
+    assert main(["-m", "first", "serve", "-m", "second"]) == 0
+    assert [settings.model for settings in got] == ["first", "second"]
+
+
+# --- settings on the command line ---
+
+
+def test_print_config_shows_what_is_in_force(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--top-k", "7", "--stop", "a", "--stop", "b", "--print-config"]) == 0
+    out = capsys.readouterr().out
+    assert "top_k = 7  # --top-k" in out and out.count("\n") >= len(table())
+
+
+def test_a_bad_settings_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    config_path().parent.mkdir()
+    config_path().write_text("modle = 'x'\n")
+    assert main(["models"]) == 2
+    assert capsys.readouterr().err == (
+        f"ds4tui: {config_path()}, line 1: there is no setting 'modle' (did you mean model?).\n"
+    )
+
+
+def test_an_unknown_variable_is_a_warning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS4TUI_PROT", "1")
+    assert main(["models"]) == 0
+    assert "DS4TUI_PROT is not a variable that ds4tui reads" in capsys.readouterr().err
+
+
+def test_every_percent_sign_in_help_is_written_out() -> None:
+    parser = build_parser()
+    for each in [parser, *subparsers(parser).values()]:
+        each.format_help()
+
+
+# --- commands ---
+
+
+def test_models_lists_known_and_local_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = models_dir(tmp_path / "elsewhere")
+    folder.mkdir(parents=True)
+    (folder / "mine.gguf").write_bytes(bytes(2_500_000))
+    (folder / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"half")
+    assert main(["models", "--data-dir", str(tmp_path / "elsewhere")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("smollm2") and "damaged: ds4tui pull smollm2" in lines[0]
+    assert lines[1].split() == ["mine", "2.5", "MB", "ready"]
+    assert lines[-1] == f"Models are kept in {folder}"
+
+
+def test_without_the_model_the_command_is_named() -> None:
+    ran = run("-p", "hi")
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert ran.stderr.splitlines()[-1] == "  Run: ds4tui pull smollm2"
+
+
+def test_pull_of_an_unknown_model() -> None:
+    ran = run("pull", "nothing")
+    assert ran.returncode == 1 and "Known are: smollm2" in ran.stderr
+
+
+def test_doctor_reports_and_finds_a_damaged_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing is wrong" in out and "mlx 0" in out and "smollm2: not here" in out
+    folder = models_dir(tmp_path / "data")
+    folder.mkdir(parents=True)
+    (folder / "bad.gguf").write_bytes(b"not a model at all")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "BAD bad: " in out and "something is wrong" in out
+
+
+# --- how it ends ---
+
+
+def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
+    def failing(settings: Settings, args: Any) -> int:
+        raise error
+
+    broken = [cli.Command(c.name, c.help, c.arguments, failing) for c in COMMANDS]
+    monkeypatch.setattr(cli, "COMMANDS", broken)
+    return main(["models"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (UsageError("wrong."), 2, "ds4tui: wrong.\n"),
+        (OutOfMemory("It", 2**30, 2**20), 1, "ds4tui: It needs 1,024 MiB, 1 MiB are available."),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_its_words_and_its_exit_code(
+    error: BaseException,
+    code: int,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert fails_with(monkeypatch, error) == code
+    err = capsys.readouterr().err
+    assert err.startswith(says) and "Traceback" not in err
+
+
+def test_a_fault_of_ours_is_logged_and_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DS4TUI_DEBUG")
+    assert fails_with(monkeypatch, ZeroDivisionError("oh")) == 1
+    err = capsys.readouterr().err
+    assert "internal error: ZeroDivisionError('oh')" in err and str(log_path()) in err
+    assert "Traceback" in log_path().read_text()
+    monkeypatch.setenv("DS4TUI_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        fails_with(monkeypatch, ZeroDivisionError("oh"))
+
+
+def test_a_log_that_cannot_be_written_is_done_without(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log_path().mkdir(parents=True)  # a folder where the file should be
+    assert main(["models"]) == 0
+    assert "no log file" in capsys.readouterr().err
+
+
+def test_a_reader_that_hangs_up_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "ds4tui", "--print-config"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
