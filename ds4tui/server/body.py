@@ -1,0 +1,102 @@
+"""JSON in and out: bounded bodies, strict numbers, no character that breaks a line.
+
+Reading accepts UTF-8 JSON objects only; what Python's parser would let pass (NaN, Infinity)
+is refused. Writing escapes the three characters that are line ends to Unicode though not to
+JSON, because many clients split an event stream with a Unicode-aware splitlines.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+from starlette.requests import Request
+
+from ds4tui.errors import RequestError
+
+# An agent's whole history with some files in it is a few MiB; this leaves room for images.
+MAX_BODY_BYTES = 64 * 2**20
+
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+class BodyTooLarge(RequestError):
+    http_status = 413
+
+
+async def read_body(request: Request) -> bytes:
+    """The raw body. Raises BodyTooLarge over MAX_BODY_BYTES and starlette's ClientDisconnect if
+    the client leaves before it has sent all."""
+    received = bytearray()
+    # Closed here and now: a generator left to the garbage collector outlives its request.
+    async with aclosing(request.stream()) as chunks:
+        async for chunk in chunks:
+            received += chunk
+            if len(received) > MAX_BODY_BYTES:
+                # The server swallows what still comes, so the client does see this answer.
+                raise BodyTooLarge(
+                    f"The request body is larger than {MAX_BODY_BYTES / 2**20:,.0f} MiB.",
+                    hint="Send less.",
+                )
+    return bytes(received)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """`body` as a JSON object. Raises RequestError that says what is wrong with it."""
+    try:
+        text = body.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except RequestError:
+        raise
+    except UnicodeDecodeError as exc:
+        raise RequestError(f"The body is not UTF-8: byte {exc.start} is wrong.") from exc
+    except RecursionError as exc:
+        raise RequestError("The body's JSON is nested too deeply.") from exc
+    except ValueError as exc:
+        raise RequestError(f"The body is not valid JSON: {exc}.") from exc
+    if not isinstance(value, dict):
+        raise RequestError(f"The body must be a JSON object, not {kind_of(value)}.")
+    return value
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise RequestError(f"The body is not valid JSON: {word} is not a JSON number.")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise RequestError(f"The number {digits[:40]} is too large.")
+    return value
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """`value` as one line of UTF-8 JSON. Raises ValueError for NaN and infinities."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Outside strings JSON has ASCII only, so escaping these anywhere is escaping in strings.
+    return text.translate(_LINE_ENDS).encode("utf-8", "replace")
+
+
+def finite(value: Any) -> Any:
+    """`value` with NaN and infinities, which JSON cannot hold, replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def kind_of(value: object) -> str:
+    """What a JSON value is, in JSON's words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"

@@ -1,0 +1,195 @@
+"""POST /v1/chat/completions: OpenAI's chat dialect in, a ChatCall out.
+
+Unknown fields are ignored. A field that would change the answer and cannot be obeyed yet is
+refused, so that nobody takes a wrong answer for a right one.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ds4tui.chat.messages import Message, Role
+from ds4tui.engine.requests import SamplingParams
+from ds4tui.errors import RequestError
+from ds4tui.server.body import parse_object
+from ds4tui.server.fields import Fields, whole_characters
+
+MAX_STOP_STRINGS = 64
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",  # OpenAI's newer name for it
+    "user": "user",
+    "assistant": "assistant",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """A validated request; `model` is as sent, None if it was not."""
+
+    model: str | None
+    messages: tuple[Message, ...]
+    sampling: SamplingParams
+    stream: bool
+    include_usage: bool
+
+
+def parse_chat(body: bytes, defaults: SamplingParams, vocab_size: int) -> ChatCall:
+    """Raises RequestError naming the field. `defaults` fill what the client left open."""
+    fields = Fields(parse_object(body))
+    _refuse_unsupported(fields)
+    options = fields.child("stream_options")
+    return ChatCall(
+        model=fields.text("model"),
+        messages=_messages(fields),
+        sampling=_sampling(fields, defaults, vocab_size),
+        stream=fields.boolean("stream"),
+        include_usage=options is not None and options.boolean("include_usage"),
+    )
+
+
+def _refuse_unsupported(fields: Fields) -> None:
+    for name in ("tools", "functions"):
+        if fields.items(name):
+            raise _unsupported(fields, name, "Tools are not supported yet.")
+    if fields.get("tool_choice") not in (None, "none", "auto"):
+        raise _unsupported(fields, "tool_choice", "Tools are not supported yet.")
+    form = fields.child("response_format")
+    if form is not None and form.text("type") != "text":
+        raise _unsupported(
+            fields, "response_format", "Only the response format 'text' is supported."
+        )
+    if fields.integer("n") not in (None, 1):
+        raise _unsupported(fields, "n", "Only one choice a request (n = 1) is supported.")
+    if fields.get("audio") is not None or "audio" in (fields.items("modalities") or []):
+        raise _unsupported(fields, "audio", "Audio is not supported.")
+
+
+def _unsupported(fields: Fields, name: str, sentence: str) -> RequestError:
+    return RequestError(sentence, fields.path(name), "Leave the field out.")
+
+
+def _messages(fields: Fields) -> tuple[Message, ...]:
+    messages = fields.objects("messages")
+    if not messages:
+        raise RequestError("messages must hold at least one message.", "messages")
+    return tuple(_message(message) for message in messages)
+
+
+def _message(fields: Fields) -> Message:
+    name = fields.text("role")
+    path = fields.path("role")
+    if name in ("tool", "function"):
+        raise RequestError(f"{path}: tool results are not supported yet.", path)
+    role = _ROLES.get(name or "")
+    if role is None:
+        known = ", ".join(_ROLES)
+        raise RequestError(f"{path} must be one of {known}, not {name!r}.", path)
+    for calls in ("tool_calls", "function_call"):
+        if fields.get(calls):
+            where = fields.path(calls)
+            raise RequestError(f"{where}: tool calls are not supported yet.", where)
+    return Message(role, _content(fields, role))
+
+
+def _content(fields: Fields, role: Role) -> str:
+    value = fields.get("content")
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, list):
+        # Blocks are separate texts (an instruction, a file): without a line end between them
+        # the last word of one and the first of the next would become one word.
+        return "\n".join(_text_part(part) for part in fields.objects("content"))
+    if value is None and role == "assistant":
+        return ""
+    raise fields.wrong("content", "a string or an array of text parts", value)
+
+
+def _text_part(part: Fields) -> str:
+    kind = part.text("type")
+    if kind != "text":
+        path = part.path("type")
+        words = "Images are" if kind == "image_url" else f"Content of type {kind!r} is"
+        raise RequestError(f"{path}: {words} not supported yet, only text is.", path)
+    text = part.text("text")
+    if text is None:
+        raise part.wrong("text", "a string", None)
+    return text
+
+
+def _sampling(fields: Fields, defaults: SamplingParams, vocab_size: int) -> SamplingParams:
+    given: dict[str, Any] = {
+        name: fields.number(name)
+        for name in (
+            "temperature",
+            "top_p",
+            "min_p",
+            "repetition_penalty",
+            "frequency_penalty",
+            "presence_penalty",
+        )
+    }
+    given["top_k"] = fields.integer("top_k")
+    given["seed"] = _seed(fields)
+    given["stop"] = _stop(fields)
+    given["max_tokens"] = _max_tokens(fields)
+    given["logprobs"] = _logprobs(fields)
+    given["logit_bias"] = _logit_bias(fields, vocab_size)
+    return replace(defaults, **{k: v for k, v in given.items() if v is not None})
+
+
+def _max_tokens(fields: Fields) -> int | None:
+    for name in ("max_completion_tokens", "max_tokens"):
+        value = fields.integer(name)
+        if value is not None:
+            if value < 1:
+                raise RequestError(f"{name} must be at least 1, not {value}.", name)
+            return min(value, 2**31)
+    return None
+
+
+def _seed(fields: Fields) -> int | None:
+    seed = fields.integer("seed")
+    # OpenAI's seeds are signed 64-bit numbers, random generators take unsigned ones.
+    return None if seed is None else seed % 2**64
+
+
+def _stop(fields: Fields) -> tuple[str, ...] | None:
+    value = fields.get("stop")
+    if value is None:
+        return None
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
+        raise RequestError("stop must be a string or an array of strings.", "stop")
+    if len(strings) > MAX_STOP_STRINGS:
+        raise RequestError(f"stop may hold {MAX_STOP_STRINGS} strings, not {len(strings)}.", "stop")
+    return tuple(whole_characters(s) for s in strings)
+
+
+def _logprobs(fields: Fields) -> int | None:
+    top = fields.integer("top_logprobs")
+    if not fields.boolean("logprobs"):
+        if top:
+            raise RequestError("top_logprobs needs logprobs to be true.", "top_logprobs")
+        return None
+    if top is not None and not 0 <= top <= 20:
+        raise RequestError(f"top_logprobs must be between 0 and 20, not {top}.", "top_logprobs")
+    return top or 0
+
+
+def _logit_bias(fields: Fields, vocab_size: int) -> tuple[tuple[int, float], ...] | None:
+    biases = fields.child("logit_bias")
+    if biases is None:
+        return None
+    found = []
+    for key in biases.mapping():
+        path = biases.path(key[:40])
+        if not (key.isascii() and key.isdigit() and len(key) < 12 and int(key) < vocab_size):
+            raise RequestError(
+                f"{path}: the keys are token ids from 0 to {vocab_size - 1}.", "logit_bias"
+            )
+        bias = biases.number(key)
+        if bias is None or not -100 <= bias <= 100:
+            raise RequestError(f"{path} must be between -100 and 100.", "logit_bias")
+        found.append((int(key), bias))
+    return tuple(found)

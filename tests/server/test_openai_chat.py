@@ -1,0 +1,203 @@
+"""Reading a chat request: every wrong field is named, nothing that matters is dropped."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ds4tui.chat.messages import Message
+from ds4tui.engine.requests import SamplingParams
+from ds4tui.errors import RequestError
+from ds4tui.server.openai_chat import ChatCall, parse_chat
+from tests.scale import scaled
+from tests.server.test_body import JSON
+
+VOCAB = 1000
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def parsed(**fields: Any) -> ChatCall:
+    body = {"messages": HELLO, **fields}
+    return parse_chat(json.dumps(body).encode(), SamplingParams(), VOCAB)
+
+
+def test_a_minimal_request_is_the_defaults() -> None:
+    defaults = SamplingParams(temperature=0.2, stop=("x",))
+    call = parse_chat(json.dumps({"messages": HELLO}).encode(), defaults, VOCAB)
+    assert call == ChatCall(None, (Message("user", "Hello"),), defaults, False, False)
+
+
+def test_null_means_not_given() -> None:
+    names = (
+        "model temperature top_p top_k min_p repetition_penalty frequency_penalty "
+        "presence_penalty logit_bias seed stop max_tokens max_completion_tokens stream "
+        "stream_options logprobs top_logprobs n tools functions tool_choice response_format "
+        "audio modalities user"
+    ).split()
+    assert parsed(**dict.fromkeys(names)) == parsed()
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"tools": []},
+        {"tool_choice": "auto"},
+        {"response_format": {"type": "text"}},
+        {"modalities": ["text"]},
+        {"n": 1},
+        {"store": False, "metadata": {"a": "b"}, "parallel_tool_calls": True},
+        {"stream_options": {"include_usage": False, "new": 1}},
+        {"logprobs": False, "top_logprobs": 0},
+    ],
+)
+def test_fields_that_change_nothing_are_accepted(harmless: dict[str, Any]) -> None:
+    assert parsed(**harmless) == parsed()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools", "Tools are not supported"),
+        ({"functions": [{"name": "f"}]}, "functions", "Tools are not supported"),
+        ({"tool_choice": "required"}, "tool_choice", "Tools are not supported"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "'text'"),
+        ({"response_format": {}}, "response_format", "'text'"),
+        ({"n": 2}, "n", "n = 1"),
+        ({"n": 0}, "n", "n = 1"),
+        ({"audio": {"voice": "x"}}, "audio", "Audio"),
+        ({"modalities": ["text", "audio"]}, "audio", "Audio"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused(fields: dict[str, Any], param: str, said: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        parsed(**fields)
+    assert raised.value.param == param
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": 5}, "model"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"min_p": [0.5]}, "min_p"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_k": 10**30}, "top_k"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"frequency_penalty": 2.5}, "frequency_penalty"),
+        ({"presence_penalty": {}}, "presence_penalty"),
+        ({"seed": 1.0}, "seed"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a", ""]}, "stop"),
+        ({"stop": ["a", 1]}, "stop"),
+        ({"stop": 1}, "stop"),
+        ({"stop": ["a"] * 65}, "stop"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": "10"}, "max_tokens"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logit_bias": []}, "logit_bias"),
+        ({"logit_bias": {"the": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"1000": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"5": None}}, "logit_bias"),
+        ({"logit_bias": {"5": "x"}}, "logit_bias.5"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": True}, "stream_options"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"tools": {}}, "tools"),
+        ({"n": "1"}, "n"),
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hello"}, "messages"),
+        ({"messages": [*HELLO, "Hello"]}, "messages[1]"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": {}}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}]},
+            "messages[0].tool_calls",
+        ),
+    ],
+)
+def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        parsed(**fields)
+    assert raised.value.param == param
+    assert param.split("[")[0].split(".")[0] in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"type": "image_url", "image_url": {"url": "data:"}}, "Images are not supported"),
+        ({"type": "input_audio"}, "'input_audio'"),
+        ({"type": "file"}, "'file'"),
+        ({}, "None"),
+        ({"type": "text"}, "must be a string"),
+        ({"type": "text", "text": 5}, "must be a string"),
+    ],
+)
+def test_parts_that_are_not_text_are_refused(part: dict[str, Any], said: str) -> None:
+    content = [{"type": "text", "text": "What is this?"}, part]
+    with pytest.raises(RequestError) as raised:
+        parsed(messages=[{"role": "user", "content": content}])
+    assert raised.value.param is not None
+    assert raised.value.param.startswith("messages[0].content[1]")
+    assert said in str(raised.value)
+
+
+def test_the_newer_name_of_max_tokens_wins() -> None:
+    assert parsed(max_tokens=5, max_completion_tokens=7).sampling.max_tokens == 7
+
+
+def test_surrogate_pairs_stay_and_halves_are_replaced() -> None:
+    body = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude42 \\ude42 \\ud83d"}]}'
+    call = parse_chat(body, SamplingParams(), VOCAB)
+    assert call.messages[0].text == "\U0001f642 \ufffd \ufffd"
+
+
+FIELD_NAMES = st.sampled_from(
+    "model messages temperature top_p top_k min_p seed stop max_tokens stream stream_options "
+    "logprobs top_logprobs logit_bias n tools response_format tool_choice audio".split()
+)
+CONTENT = JSON | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": JSON}))
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system", "tool", "x"]) | JSON},
+    optional={"content": CONTENT, "tool_calls": JSON},
+)
+REQUEST = st.builds(
+    lambda fields, messages: {**fields, "messages": messages},
+    st.dictionaries(FIELD_NAMES, JSON, max_size=4),
+    st.lists(MESSAGE, max_size=3) | JSON,
+)
+
+
+@settings(max_examples=scaled(200), deadline=None)
+@given(REQUEST)
+def test_any_json_is_a_call_or_a_clear_error(request: dict[str, Any]) -> None:
+    try:
+        call = parse_chat(json.dumps(request).encode(), SamplingParams(), VOCAB)
+    except RequestError as error:
+        assert error.param and error.message
+    else:
+        for message in call.messages:
+            message.text.encode()  # no tokenizer can take what this raises on
