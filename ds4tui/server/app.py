@@ -1,0 +1,56 @@
+"""The HTTP application: which path is answered by what, behind which middleware.
+
+Thin: endpoints hold no state, the assistant does the work. Errors of any layer have OpenAI's
+shape. `app.state.service.jobs.stop()` (on the loop) ends every open reply.
+"""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from ds4tui.assistant import Assistant
+from ds4tui.engine.requests import SamplingParams
+from ds4tui.errors import Ds4Error
+from ds4tui.server import endpoints
+from ds4tui.server.auth import BearerAuth
+from ds4tui.server.errors import handle_ds4_error, handle_http_exception, handle_internal_error
+from ds4tui.server.requestlog import RequestLog
+from ds4tui.server.service import KEEP_ALIVE_S, Service
+
+ROUTES = (
+    Route("/health", endpoints.health, methods=["GET"]),
+    Route("/v1/models", endpoints.list_models, methods=["GET"]),
+    Route("/v1/models/{model_id:path}", endpoints.one_model, methods=["GET"]),
+    Route("/v1/cache", endpoints.cache, methods=["GET"]),
+    Route("/v1/chat/completions", endpoints.chat_completions, methods=["POST"]),
+)
+
+
+def create_app(
+    assistant: Assistant,
+    api_key: str | None = None,
+    *,
+    defaults: SamplingParams | None = None,
+    keep_alive_s: float = KEEP_ALIVE_S,
+) -> Starlette:
+    """The application around one opened model, which it never closes.
+
+    With an `api_key`, everything but /health needs it. `defaults` are the sampling parameters of
+    requests that leave them open. A stream that is silent for `keep_alive_s` gets a comment.
+    """
+    middleware = [Middleware(RequestLog)]
+    if api_key:
+        middleware.append(Middleware(BearerAuth, api_key=api_key))
+    app = Starlette(
+        routes=list(ROUTES),
+        middleware=middleware,
+        exception_handlers={
+            Ds4Error: handle_ds4_error,
+            HTTPException: handle_http_exception,
+            Exception: handle_internal_error,
+        },
+    )
+    app.state.service = Service(assistant, defaults or SamplingParams(), keep_alive_s)
+    app.state.endpoints = tuple(route.path for route in ROUTES)
+    return app

@@ -1,0 +1,73 @@
+"""What every endpoint needs: the assistant, the jobs that clients wait for, the defaults."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+
+from ds4tui.assistant import Assistant
+from ds4tui.engine.requests import SamplingParams
+from ds4tui.events import Decision, Usage
+from ds4tui.server.errors import ApiError
+from ds4tui.server.jobs import ActiveJobs
+
+# Clients give up after 15 to 30 s of silence; proxies after 60.
+KEEP_ALIVE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Service:
+    assistant: Assistant
+    defaults: SamplingParams = field(default_factory=SamplingParams)
+    keep_alive_s: float = KEEP_ALIVE_S
+    jobs: ActiveJobs = field(default_factory=ActiveJobs)
+    started_s: int = field(default_factory=lambda: int(time.time()))
+
+    @classmethod
+    def of(cls, request: Request) -> "Service":
+        service = request.app.state.service
+        assert isinstance(service, cls)
+        return service
+
+    def require_model(self, name: str | None) -> None:
+        """Raise ApiError (404) unless `name` is the loaded model; no name means that one."""
+        known = self.assistant.info.name
+        if name and name != known:
+            raise ApiError(
+                404,
+                f"The model {name!r} is not loaded here.",
+                code="model_not_found",
+                param="model",
+                hint=f"This server runs {known!r}; use that name or leave the field empty.",
+            )
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """OpenAI's usage object."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def kv_json(decision: Decision | None) -> dict[str, Any] | None:
+    """Our extension field `kv`: what was kept of the KV state, what was computed, and why."""
+    if decision is None:
+        return None
+    return {
+        "kind": decision.kind,
+        "reason": decision.reason,
+        "source": decision.source,
+        "grade": decision.grade,
+        "live": decision.live,
+        "prompt": decision.prompt,
+        "common": decision.common,
+        "kept": decision.kept,
+        "dropped": decision.dropped,
+        "evaluated": decision.evaluated,
+        "images": decision.images,
+        "divergence": decision.divergence,
+    }
