@@ -228,11 +228,9 @@ def _settings_arguments(group: Any, names: Sequence[str]) -> None:
 def _flag_help(f: Any) -> str:
     if f.name == "model":
         return "a known name, a file of the models folder, or a path"
-    open_ended = f.metadata["low"] is None or f.metadata["high"] >= 2**31
-    if open_ended and not f.metadata["choices"]:
-        return str(f.metadata["help"])
     words = expected(f).removeprefix("a number ").removeprefix("a whole number ")
-    return f"{f.metadata['help']} ({words})"
+    bounded = f.metadata["choices"] or " to " in words
+    return f"{f.metadata['help']} ({words})" if bounded else str(f.metadata["help"])
 
 
 # --- who does it ---

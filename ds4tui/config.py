@@ -43,6 +43,10 @@ OTHER_VARIABLES = {
 _USUAL = Path()  # stands for the platform's own folder until the settings are loaded
 
 
+# From here up a bound is there for the machine's sake, and not worth a person's reading.
+LIMITLESS = 2**31
+
+
 def setting(
     default: Any,
     help: str,
@@ -63,15 +67,17 @@ class Settings:
     system: str = setting("", "the system prompt of new conversations; empty: the model's own")
     temperature: float = setting(0.7, "randomness of the choice of tokens; 0 is greedy", 0, 10)
     top_p: float = setting(1.0, "keep the likeliest tokens up to this probability in all", 0, 1)
-    top_k: int = setting(0, "keep this many likeliest tokens; 0 keeps all", 0, 2**31)
+    top_k: int = setting(0, "keep this many likeliest tokens; 0 keeps all", 0, LIMITLESS)
     min_p: float = setting(0.0, "drop tokens below this share of the likeliest one's", 0, 1)
     repetition_penalty: float = setting(1.0, "above 1 discourages repeats; 1 is off", 0.01, 10)
     frequency_penalty: float = setting(0.0, "OpenAI's: per occurrence in the reply", -2, 2)
     presence_penalty: float = setting(0.0, "OpenAI's: once per token in the reply", -2, 2)
     seed: int | None = setting(None, "same seed, same reply; unset: drawn anew", 0, 2**63 - 1)
-    max_tokens: int | None = setting(None, "longest reply; unset: to the context's end", 1, 2**31)
+    max_tokens: int | None = setting(
+        None, "longest reply; unset: to the context's end", 1, LIMITLESS
+    )
     stop: tuple[str, ...] = setting((), "strings that end a reply")
-    context_tokens: int = setting(0, "context size; 0: the model's own", 0, 2**31)
+    context_tokens: int = setting(0, "context size; 0: the model's own", 0, LIMITLESS)
     prefill_chunk_tokens: int = setting(512, "prompt tokens evaluated in one step", 32, 4096)
     host: str = setting("127.0.0.1", "address that the server listens on")
     port: int = setting(8484, "port that the server listens on; 0: any free one", 0, 65535)
@@ -307,7 +313,9 @@ def expected(f: Field[Any]) -> str:
     if kind == tuple[str, ...]:
         return "a list of texts that are not empty"
     low, high = f.metadata["low"], f.metadata["high"]
-    return words if low is None else f"{words} from {low} to {high}"
+    if low is None:
+        return words
+    return f"{words} from {low} " + (f"to {high}" if high < LIMITLESS else "up")
 
 
 # --- files ---

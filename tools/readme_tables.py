@@ -4,7 +4,6 @@ python tools/readme_tables.py           write them into README.md
 python tools/readme_tables.py --check   say whether they are right (exit 1 if not)
 """
 
-import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -58,13 +57,12 @@ TABLES: dict[str, Callable[[], str]] = {"commands": commands, "settings": settin
 def with_tables(text: str) -> str:
     """`text` with each table between its two marks made anew."""
     for name, make in TABLES.items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text, count = re.subn(
-            pattern, lambda _, m=make, b=begin, e=end: b + m() + e, text, flags=re.S
-        )
-        if count != 1:
-            raise SystemExit(f"README.md must hold the marks of {name} once, not {count} times")
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        head, begin_found, rest = text.partition(begin)
+        _, end_found, tail = rest.partition(end)
+        if not begin_found or not end_found:
+            raise SystemExit(f"README.md lacks the marks of {name}")
+        text = f"{head}{begin}{make()}\n{end}{tail}"
     return text
 
 
