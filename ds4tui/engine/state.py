@@ -96,7 +96,11 @@ class KVLayer(_AppendOnly):
 
 
 class HostKVLayer(_AppendOnly):
-    """Keys and values of one attention layer in NumPy buffers float32 [heads, capacity, size]."""
+    """Keys and values of one attention layer in NumPy, float32.
+
+    Keys lie as [heads, size, capacity], since OpenBLAS multiplies one query with that nearly
+    three times as fast; values as [heads, capacity, size].
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,12 +117,10 @@ class HostKVLayer(_AppendOnly):
         The views are for the step that asked: a later append may write elsewhere.
         """
         start, end = self.length, self.length + keys.shape[1]
-        self._keys = _host_room(self._keys, keys, start, end)
-        self._values = _host_room(self._values, values, start, end)
-        self._keys[:, start:end] = keys
-        self._values[:, start:end] = values
+        self._keys = _host_write(self._keys, keys.swapaxes(1, 2), 2, start, end)
+        self._values = _host_write(self._values, values, 1, start, end)
         self.length = end
-        return self._keys[:, :end], self._values[:, :end]
+        return self._keys[:, :, :end].swapaxes(1, 2), self._values[:, :end]
 
     def _release(self) -> None:
         self._keys = self._values = None
@@ -170,10 +172,18 @@ def _grown(buffer: mx.array | None, rows: mx.array, start: int, end: int) -> mx.
     return larger
 
 
-def _host_room(buffer: Floats | None, rows: Floats, start: int, end: int) -> Floats:
-    if buffer is not None and end <= buffer.shape[1]:
-        return buffer
-    larger = np.zeros((rows.shape[0], grown_capacity(end), rows.shape[2]), np.float32)
-    if buffer is not None:
-        larger[:, :start] = buffer[:, :start]
-    return larger
+def _host_write(buffer: Floats | None, rows: Floats, axis: int, start: int, end: int) -> Floats:
+    """Rows `start` to `end` along `axis`, in `buffer` or in a larger copy of it."""
+    if buffer is None or end > buffer.shape[axis]:
+        shape = list(rows.shape)
+        shape[axis] = grown_capacity(end)
+        larger = np.zeros(shape, np.float32)
+        if buffer is not None:
+            _along(larger, axis, 0, start)[...] = _along(buffer, axis, 0, start)
+        buffer = larger
+    _along(buffer, axis, start, end)[...] = rows
+    return buffer
+
+
+def _along(buffer: Floats, axis: int, start: int, end: int) -> Floats:
+    return buffer[(slice(None),) * axis + (slice(start, end),)]

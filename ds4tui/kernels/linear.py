@@ -29,10 +29,6 @@ class QuantisedMatrix:
     def shape(self) -> tuple[int, int]:
         return self.scales.shape[0], self.scales.shape[1] * self.group_size
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.packed.nbytes + self.scales.nbytes + self.biases.nbytes)
-
 
 class Linear(ABC):
     """y = x Wᵀ + b with W of `shape` (out, in); the rows of W can be read as embeddings."""
@@ -77,34 +73,41 @@ class DenseLinear(Linear):
 
 
 class QuantisedLinear(Linear):
-    """The reference over MLX's own quantised product; embeddings come out as `dtype`."""
+    """The reference over MLX's own quantised product; scales, biases and rows are in `dtype`."""
 
     def __init__(self, matrix: QuantisedMatrix, dtype: mx.Dtype) -> None:
-        super().__init__(matrix.shape, matrix.nbytes)
+        self._packed = matrix.packed
+        # A GGUF's scales are float16, so that loses nothing, and a float16 product stays one.
+        self._scales = matrix.scales.astype(dtype)
+        self._offsets = matrix.biases.astype(dtype)
+        mx.eval(self._packed, self._scales, self._offsets)
+        parts = (self._packed, self._scales, self._offsets)
+        super().__init__(matrix.shape, sum(int(part.nbytes) for part in parts))
         self.form = f"{matrix.bits}-bit groups of {matrix.group_size}"
-        self._matrix = matrix
-        self._dtype = dtype
+        self._group_size, self._bits = matrix.group_size, matrix.bits
         self._bias: mx.array | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
-        m = self._matrix
         y = mx.quantized_matmul(
             x,
-            m.packed,
-            m.scales,
-            m.biases,
+            self._packed,
+            self._scales,
+            self._offsets,
             transpose=True,
-            group_size=m.group_size,
-            bits=m.bits,
-        ).astype(x.dtype)
+            group_size=self._group_size,
+            bits=self._bits,
+        )
         return y if self._bias is None else y + self._bias
 
     def rows(self, ids: np.ndarray) -> mx.array:
-        m, at = self._matrix, mx.array(np.ascontiguousarray(ids))
-        dense = mx.dequantize(
-            m.packed[at], m.scales[at], m.biases[at], group_size=m.group_size, bits=m.bits
+        at = mx.array(np.ascontiguousarray(ids))
+        return mx.dequantize(
+            self._packed[at],
+            self._scales[at],
+            self._offsets[at],
+            group_size=self._group_size,
+            bits=self._bits,
         )
-        return dense.astype(self._dtype)
 
     def add_bias(self, bias: mx.array) -> None:
-        self._bias = bias.astype(self._dtype)
+        self._bias = bias.astype(self._scales.dtype)

@@ -25,6 +25,9 @@ class Turn:
         angles = positions[:, None].astype(np.float64) * frequencies
         return cls(np.exp(1j * angles).astype(np.complex64))
 
+    def part(self, rows: slice) -> "Turn":
+        return Turn(self.factors[rows])
+
     def device(self, dtype: mx.Dtype) -> tuple[mx.array, mx.array]:
         """Cosines and sines [T, J]."""
         return (

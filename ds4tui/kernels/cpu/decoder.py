@@ -1,8 +1,8 @@
 """The CPU twin of a whole decoder step: NumPy from the token ids to the logits.
 
 MLX's small operations cost about 50 µs each on a CPU and a step has hundreds; NumPy's cost 1 to
-5 µs. Matrices that read the same rows are laid side by side (q, k and v; gate and up), so a block
-has four products. Written in place where the array was made here; never into what a caller holds.
+5 µs. Matrices that read the same rows lie side by side (q, k and v; gate and up), so a block has
+four products. What is written in place was made here; what a caller holds is only read.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ds4tui.kernels.block import BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import host_attend
 from ds4tui.kernels.cpu.linear import HostLinear, host_view
+from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Ends, Logits, Source
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.rope import Turn
@@ -42,33 +43,56 @@ class HostBlock:
         self._output = _host(weights.output)
         self._gate_up = HostLinear.side_by_side(_host(weights.gate), _host(weights.up))
         self._down = _host(weights.down)
+        self._workers = workers()
 
     def __call__(self, x: Floats, layer: HostAppender, turn: Turn) -> Floats:
-        epsilon = self._shape.norm_epsilon
-        h = self._attention(rms_norm(x, self._attn_norm, epsilon), layer, turn)
-        h += x
-        y = self._feed_forward(rms_norm(h, self._ffn_norm, epsilon))
-        y += h
+        """Tiles of rows are independent but for this: all keys are there before one attends."""
+        first, tiles = layer.length, self._workers.tiles(len(x))
+        qkv, y = np.empty((len(x), self._qkv.shape[0]), np.float32), np.empty_like(x)
+
+        def project(tile: slice) -> None:
+            qkv[tile] = self._projected(x[tile], turn.part(tile))
+
+        self._workers.each(tiles, project)
+        q, k, v = self._split(qkv)
+        keys, values = layer.append(k, v)
+
+        def finish(tile: slice) -> None:
+            seen = first + tile.stop
+            attended = host_attend(
+                q[:, tile], keys[:, :seen], values[:, :seen], self._shape.scale, first + tile.start
+            )
+            y[tile] = self._fed_forward(x[tile] + self._output.apply(_joined(attended)))
+
+        self._workers.each(tiles, finish)
         return y
 
-    def _attention(self, n: Floats, layer: HostAppender, turn: Turn) -> Floats:
-        shape, first, count = self._shape, layer.length, n.shape[0]
-        ends = np.cumsum([shape.heads * shape.key_size, shape.kv_heads * shape.key_size])
-        q, k, v = np.split(self._qkv.apply(n), ends, axis=1)
-        heads = (count, shape.heads, shape.key_size)
-        kv_heads = (count, shape.kv_heads, shape.key_size)
-        keys, values = layer.append(
-            _turned(k.reshape(kv_heads), turn).swapaxes(0, 1),
-            v.reshape(count, shape.kv_heads, shape.value_size).swapaxes(0, 1),
-        )
-        turned = _turned(q.reshape(heads), turn).swapaxes(0, 1)
-        mixed = host_attend(turned, keys, values, shape.scale, first)
-        return self._output.apply(mixed.swapaxes(0, 1).reshape(count, -1))
+    def _projected(self, x: Floats, turn: Turn) -> Floats:
+        """[q | k | v] of rows, with q and k turned."""
+        shape = self._shape
+        qkv = self._qkv.apply(rms_norm(x, self._attn_norm, shape.norm_epsilon))
+        heads = shape.heads + shape.kv_heads  # q's and k's are of one size and lie side by side
+        _turn(qkv[:, : heads * shape.key_size].reshape(len(x), heads, shape.key_size), turn)
+        return qkv
 
-    def _feed_forward(self, m: Floats) -> Floats:
-        both = self._gate_up.apply(m)
-        half = both.shape[1] // 2
-        return self._down.apply(_silu(both[:, :half]) * both[:, half:])
+    def _split(self, qkv: Floats) -> tuple[Floats, Floats, Floats]:
+        """[T, ..] to q [H, T, D], k [Hkv, T, D] and v [Hkv, T, Dv]: views."""
+        shape, count = self._shape, len(qkv)
+        keys_at = shape.heads * shape.key_size
+        values_at = keys_at + shape.kv_heads * shape.key_size
+        q = qkv[:, :keys_at].reshape(count, shape.heads, shape.key_size)
+        k = qkv[:, keys_at:values_at].reshape(count, shape.kv_heads, shape.key_size)
+        v = qkv[:, values_at:].reshape(count, shape.kv_heads, shape.value_size)
+        return q.swapaxes(0, 1), k.swapaxes(0, 1), v.swapaxes(0, 1)
+
+    def _fed_forward(self, h: Floats) -> Floats:
+        both = self._gate_up.apply(rms_norm(h, self._ffn_norm, self._shape.norm_epsilon))
+        inner = both.shape[1] // 2
+        gated = _silu(both[:, :inner])
+        gated *= both[:, inner:]
+        y = self._down.apply(gated)
+        y += h
+        return y
 
 
 class HostDecoder:
@@ -82,7 +106,7 @@ class HostDecoder:
     def __call__(
         self, source: Source, layers: Sequence[HostAppender], turn: Turn, logits: Logits
     ) -> mx.array | None:
-        """As `DenseDecoder.__call__`."""
+        """As `kernels.decoder.Decoder`."""
         x = self._rows(source)
         for block, layer in zip(self._blocks, layers, strict=True):
             x = block(x, layer, turn)
@@ -106,7 +130,7 @@ def rms_norm(x: Floats, weight: Floats, epsilon: float) -> Floats:
 
 
 def _silu(x: Floats) -> Floats:
-    """x / (1 + exp(-x)). Where exp overflows, the quotient is the right 0."""
+    """x / (1 + exp(-x)), a new array. Where exp overflows, the quotient is the right 0."""
     y = np.negative(x)
     with np.errstate(over="ignore"):
         np.exp(y, out=y)
@@ -114,15 +138,15 @@ def _silu(x: Floats) -> Floats:
     return cast(Floats, np.divide(x, y, out=y))
 
 
-def _turned(x: Floats, turn: Turn) -> Floats:
-    """x [T, H, D], whose first 2J values of a head are rotated: a product of complex numbers."""
+def _turn(x: Floats, turn: Turn) -> None:
+    """Rotate the first 2J values of each head of x [T, H, D] in place, as complex numbers."""
     rotary = 2 * turn.factors.shape[1]
-    if rotary == x.shape[-1]:
-        turned = np.ascontiguousarray(x).view(np.complex64) * turn.factors[:, None]
-        return turned.view(np.float32)
-    out = np.array(x)
-    out[..., :rotary] = _turned(x[..., :rotary], turn)
-    return out
+    x[..., :rotary].view(np.complex64)[...] *= turn.factors[:, None]
+
+
+def _joined(x: Floats) -> Floats:
+    """[H, T, Dv] to [T, H * Dv]."""
+    return x.swapaxes(0, 1).reshape(x.shape[1], -1)
 
 
 def _host(linear: Linear) -> HostLinear:

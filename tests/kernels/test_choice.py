@@ -1,0 +1,98 @@
+"""Which twin is used, and what happens when one is wrong."""
+
+import logging
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from ds4tui.errors import ConfigError
+from ds4tui.kernels import checks, choice
+from ds4tui.kernels.choice import TWINS, TwinChoice
+
+
+@pytest.mark.parametrize(
+    "check", [checks.host_linear, checks.host_attention, checks.host_block, checks.fused_attention]
+)
+def test_every_twin_agrees_here(check: checks.Check) -> None:
+    assert check() == ""
+
+
+def break_twin(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setitem(TWINS, key, replace(TWINS[key], check=lambda: "3 rows: differs by 0.5"))
+
+
+def test_the_largest_unit_is_chosen_on_a_cpu() -> None:
+    path = TwinChoice({}, "cpu").path()
+    assert (path.matrices, path.attention, path.host_blocks) == ("host", "openblas", True)
+    assert path.activations == mx.float32
+
+
+@pytest.mark.parametrize(
+    ("broken", "wanted"),
+    [
+        ("decoder block cpu", ("host", "openblas", False)),
+        ("attention cpu", ("host", "reference", False)),
+        ("matrix product cpu", ("dense", "openblas", False)),
+    ],
+)
+def test_a_wrong_twin_is_disabled_alone(
+    broken: str,
+    wanted: tuple[str, str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    break_twin(monkeypatch, broken)
+    made = TwinChoice({}, "cpu")
+    with caplog.at_level(logging.ERROR):
+        path = made.path()
+    assert (path.matrices, path.attention, path.host_blocks) == wanted
+    assert "differs by 0.5" in caplog.text
+    lines = {f"{line.operation} cpu": line for line in made.report()}
+    assert [key for key, line in lines.items() if not line.in_use] == [broken]
+    assert lines[broken].reason == "3 rows: differs by 0.5"
+
+
+def test_a_twin_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    key = "attention cpu"
+    monkeypatch.setitem(TWINS, key, replace(TWINS[key], check=lambda: calls.append(1) or ""))
+    made = TwinChoice({}, "cpu")
+    made.path(), made.path(), made.report()
+    assert calls == [1]
+
+
+def test_the_reference_can_be_asked_for() -> None:
+    made = TwinChoice({"DS4TUI_KERNELS": "reference"}, "cpu")
+    path = made.path()
+    assert (path.matrices, path.attention, path.host_blocks) == ("dense", "reference", False)
+    assert path.words == "MLX reference"
+    assert {line.reason for line in made.report()} == {"DS4TUI_KERNELS=reference"}
+
+
+def test_another_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="DS4TUI_KERNELS"):
+        TwinChoice({"DS4TUI_KERNELS": "fast"}, "cpu")
+
+
+def test_a_gpu_keeps_matrices_quantised_and_rows_in_half() -> None:
+    path = TwinChoice({}, "gpu").path()
+    assert (path.matrices, path.host_blocks, path.activations) == ("quantised", False, mx.float16)
+
+
+def test_the_environment_is_read_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS4TUI_KERNELS", "reference")
+    assert not choice.current().usable("attention")
+    monkeypatch.delenv("DS4TUI_KERNELS")
+    assert choice.current().usable("attention") == (choice.current().device == "cpu")
+
+
+@pytest.mark.parametrize("scale", [1.001, float("nan")])
+def test_checks_see_a_wrong_result(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = checks.cpu_attend
+
+    def wrong(*args):
+        return right(*args) * scale
+
+    monkeypatch.setattr(checks, "cpu_attend", wrong)
+    assert "differs" in checks.host_attention()
