@@ -49,9 +49,10 @@ class LayerLoader:
     def nbytes(self) -> int:
         return self._vector_bytes + sum(map(sum, self._matrix_bytes.values()))
 
-    def warn_of_unused(self) -> None:
-        """A tensor that nobody took may change what the model means."""
-        unused = self._weights.unused()
+    def warn_of_unused(self, *elsewhere: str) -> None:
+        """A tensor that nobody took may change what the model means; those named `elsewhere`
+        were read without this loader."""
+        unused = [name for name in self._weights.unused() if name not in elsewhere]
         if unused:
             names = ", ".join(unused[:8])
             log.warning("%s: %d tensors not used: %s", self._gguf.path.name, len(unused), names)

@@ -8,12 +8,15 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
+from ds4tui.engine.models.llama import LlamaConfig, LlamaModel
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import HostKVLayer, KVLayer
 from ds4tui.errors import GGUFError, OutOfMemory
 from ds4tui.kernels import choice
+from ds4tui.kernels.choice import ComputePath
 from tests.engine.tiny_llama import Tiny, oracle, oracle_of_rows, write
 
 TOLERANCE = 1e-4  # logits are of size 1; float32 differs by some 1e-6
@@ -184,6 +187,23 @@ def test_compute_path_and_weights_are_told(tmp_path: Path, kernels: str) -> None
 def test_a_tied_matrix_is_held_once(tmp_path: Path, kernels: str) -> None:
     tiny = VARIANTS["tied"]
     assert load(tmp_path, tiny).weights_bytes == sum(t.nbytes for t in tiny.tensors().values())
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+def test_quantised_matrices_are_held_as_they_are(tmp_path: Path, kernels: str, kind: str) -> None:
+    """The path of a GPU (float16 rows and KV, MLX's quantised products), run by the CPU, and
+    this machine's own path give the same logits but for float16's rounding."""
+    tiny = Tiny(width=64, inner=96, value_size=16, key_size=16, rotary=16)
+    gguf = write(tmp_path / "q.gguf", tiny, matrices=GGMLQuantizationType[kind])
+    own = walk(load_model(gguf, Settings()), IDS, [33, 7])
+    path = ComputePath("gpu", "quantised", mx.float16, "fused", False)
+    half = LlamaModel(LlamaConfig.of(gguf), gguf, path, 100)
+    assert half.compute_path.startswith(f"GPU; 23 matrices held as {kind[1]}-bit groups of 32")
+    state = half.new_state()
+    ours = np.asarray(half.forward(Rows.of_ids(IDS, 0, "all"), state))
+    np.testing.assert_allclose(ours, own, atol=0.05, rtol=0)
+    assert state.nbytes <= half.kv_bytes(len(IDS)) <= load(tmp_path, tiny).kv_bytes(len(IDS))
+    assert half.weights_bytes < load(tmp_path, tiny).weights_bytes / 2
 
 
 # -- files that are not read -------------------------------------------------------------------

@@ -99,15 +99,19 @@ def write(
     tiny: Tiny,
     keys: dict[str, Any] | None = None,
     tensors: dict[str, np.ndarray | None] | None = None,
+    matrices: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
 ) -> GGUFFile:
-    """Write and open `tiny`; `keys` and `tensors` replace or add, None leaves one out."""
+    """Write and open `tiny`; `keys` and `tensors` replace or add, None leaves one out.
+    `matrices` is the type of all that have two axes."""
     writer = gguf.GGUFWriter(path, tiny.architecture)
     for name, value in (tiny.metadata() | (keys or {})).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         if value is not None:
             add[type(value)](f"{tiny.architecture}.{name}", value)
     for name, tensor in (tiny.tensors() | (tensors or {})).items():
-        if tensor is not None:
+        if tensor is not None and tensor.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(tensor, matrices), raw_dtype=matrices)
+        elif tensor is not None:
             writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

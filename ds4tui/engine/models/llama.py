@@ -25,6 +25,8 @@ from ds4tui.kernels.rope import Turn
 
 log = logging.getLogger(__name__)
 
+ROPE_FACTORS = "rope_freqs.weight"
+
 
 @dataclass(frozen=True, slots=True)
 class LlamaConfig:
@@ -92,7 +94,7 @@ class LlamaModel:
         self.vocab_size = config.vocab_size
         loader = LayerLoader(gguf, path)
         self._decoder = _decoder(loader, config, path)
-        loader.warn_of_unused()
+        loader.warn_of_unused(ROPE_FACTORS)
         self.weights_bytes = loader.nbytes
         self.compute_path = loader.words()
 
@@ -154,7 +156,7 @@ def _block(loader: LayerLoader, config: LlamaConfig, i: int) -> BlockWeights:
 
 def _frequencies(gguf: GGUFFile, rotary: int, key_size: int) -> npt.NDArray[np.float64]:
     """freq_base^(-2j/rotary), divided by the scaling factor, and each by its own factor where
-    the file has `rope_freqs.weight` (llama3 scaling, worked out by the converter)."""
+    the file has ROPE_FACTORS (llama3 scaling, worked out by the converter)."""
     if rotary % 2 or rotary > key_size:
         raise GGUFError(
             f"{gguf.path.name}: {rotary} rotary values do not fit heads of {key_size}.",
@@ -163,11 +165,11 @@ def _frequencies(gguf: GGUFFile, rotary: int, key_size: int) -> npt.NDArray[np.f
     base = gguf.key(".rope.freq_base", float, 10_000.0)
     steps = np.arange(0, rotary, 2, dtype=np.float64) / rotary
     frequencies = base**-steps / _linear_scaling(gguf)
-    if "rope_freqs.weight" in gguf.tensors:
-        factors = gguf.dequantised("rope_freqs.weight")
+    if ROPE_FACTORS in gguf.tensors:
+        factors = gguf.dequantised(ROPE_FACTORS)
         if factors.shape != frequencies.shape or not (factors > 0).all():
             raise GGUFError(
-                f"{gguf.path.name}: the tensor rope_freqs.weight must hold {len(steps)} "
+                f"{gguf.path.name}: the tensor {ROPE_FACTORS} must hold {len(steps)} "
                 f"positive factors, not {list(factors.shape)}.",
                 "Get another conversion of this model.",
             )
