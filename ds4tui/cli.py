@@ -282,9 +282,10 @@ def _serve(settings: Settings, args: argparse.Namespace) -> int:
     for flag in ("kv_disk_dir", "kv_disk_budget"):
         if hasattr(args, flag):
             raise UsageError(f"The KV cache on disk is not built yet: {flag_of(flag)} is refused.")
-    from ds4tui.serving import serve
+    from ds4tui import serve
+    from ds4tui.opening import open_assistant
 
-    return serve(settings)
+    return serve.run(settings, lambda name, progress: open_assistant(name, settings, progress))
 
 
 def _pull(settings: Settings, args: argparse.Namespace) -> int:

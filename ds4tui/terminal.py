@@ -7,7 +7,7 @@ from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.library.pull import pull
 from ds4tui.opening import open_assistant
-from ds4tui.serving import start_server
+from ds4tui.serve import start_server
 
 
 def open_app(settings: Settings, continue_last: bool) -> int:

@@ -136,22 +136,22 @@ def test_an_unknown_word_is_a_usage_error(arguments: list[str]) -> None:
 
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Settings:
     """The settings that serve gets from a command line."""
-    import ds4tui.serving
+    from ds4tui import serve
 
     got: list[Settings] = []
 
-    def serve(settings: Settings) -> int:
+    def run(settings: Settings, open_model: serve.OpenModel) -> int:
         got.append(settings)
         return 0
 
-    monkeypatch.setattr(ds4tui.serving, "serve", serve)
-    assert main(["serve", *arguments]) == 0
+    monkeypatch.setattr(serve, "run", run)
+    assert main(arguments) == 0
     return got[0]
 
 
 def test_serve_takes_every_flag_that_is_true_already(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = served(
-        monkeypatch, "-m", "mine", "--host", "::1", "--port", "0", "--sessions", "1",
+        monkeypatch, "serve", "-m", "mine", "--host", "::1", "--port", "0", "--sessions", "1",
         "--no-kv-disk", "--api-key", "k",
     )  # fmt: skip
     assert (settings.model, settings.host, settings.port, settings.api_key) == (
@@ -160,13 +160,8 @@ def test_serve_takes_every_flag_that_is_true_already(monkeypatch: pytest.MonkeyP
 
 
 def test_a_flag_before_the_command_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    import ds4tui.serving
-
-    got: list[Settings] = []
-    monkeypatch.setattr(ds4tui.serving, "serve", lambda settings: got.append(settings) or 0)
-    assert main(["-m", "first", "serve"]) == 0
-    assert main(["-m", "first", "serve", "-m", "second"]) == 0
-    assert [settings.model for settings in got] == ["first", "second"]
+    assert served(monkeypatch, "-m", "first", "serve").model == "first"
+    assert served(monkeypatch, "-m", "first", "serve", "-m", "second").model == "second"
 
 
 # --- settings on the command line ---

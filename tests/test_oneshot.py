@@ -198,9 +198,12 @@ def on_terminal(command: list[str]) -> tuple[bytes, int]:
     drawn = b""
     while select.select([leader], [], [], 30)[0]:
         try:
-            drawn += os.read(leader, 4096)
-        except OSError:  # how Linux says that the other end is closed
+            chunk = os.read(leader, 4096)
+        except OSError:  # how Linux says that the other end is closed; macOS gives nothing
+            chunk = b""
+        if not chunk:
             break
+        drawn += chunk
     os.close(leader)
     return drawn, process.wait(30)
 
