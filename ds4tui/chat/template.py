@@ -61,9 +61,10 @@ class ChatTemplate:
         environment = _environment()
         try:
             code = environment.compile(source, filename=_FILE_NAME)
-        except jinja2.TemplateSyntaxError as exc:
+        except (*_FAULTS, SyntaxError) as exc:
+            line = getattr(exc, "lineno", None) or 0
             raise TemplateError(
-                f"The chat template is wrong at line {exc.lineno}: {exc.message}.", _HINT
+                f"The chat template is wrong at line {line}: {_words(exc)}.", _HINT
             ) from exc
         self._template = jinja2.Template.from_code(environment, code, environment.globals)
 
@@ -91,8 +92,7 @@ class ChatTemplate:
             ) from exc
         except _FAULTS as exc:
             raise TemplateError(
-                f"The chat template failed at line {_line(exc)}: {exc or type(exc).__name__}.",
-                _HINT,
+                f"The chat template failed at line {_line(exc)}: {_words(exc)}.", _HINT
             ) from exc
 
 
@@ -124,6 +124,11 @@ def _tojson(
 
 def _raise_exception(message: str) -> NoReturn:
     raise _Refusal(message)
+
+
+def _words(exc: BaseException) -> str:
+    said = exc.message if isinstance(exc, jinja2.TemplateError) else str(exc)
+    return (said or type(exc).__name__).rstrip(".")
 
 
 def _line(exc: BaseException) -> int:

@@ -1,0 +1,181 @@
+"""A reply that comes back as text is known again, whatever its blanks; nothing else is."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ds4tui.chat.messages import Message
+from ds4tui.chat.rendering import ChatFormat
+from ds4tui.chat.replay import ReplayMemory
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.tokenizer import Tokenizer
+from tests.chat import formats
+from tests.scale import scaled
+
+QUESTION = [Message("system", "Be brief."), Message("user", "Hi")]
+
+
+def with_reply(text: str, question: list[Message] = QUESTION) -> list[Message]:
+    return [*question, Message("assistant", text), Message("user", "And?")]
+
+
+@pytest.fixture
+def memory() -> ReplayMemory:
+    made = ReplayMemory()
+    made.remember(QUESTION, "Hello there", (5, 6))
+    return made
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello there", " Hello there", "Hello there\n\n", "\tHello there "]
+)
+def test_blanks_at_either_end_change_nothing(memory: ReplayMemory, text: str) -> None:
+    assert memory.recall(with_reply(text))[2] == Message("assistant", text, (5, 6))
+
+
+def test_blanks_in_the_conversation_before_change_nothing(memory: ReplayMemory) -> None:
+    question = [Message("system", "Be brief.\n"), Message("user", " Hi ")]
+    assert memory.recall(with_reply("Hello there", question))[2].sampled_ids == (5, 6)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        with_reply("Hello  there"),
+        with_reply("Hello"),
+        with_reply(""),
+        with_reply("Hello there", QUESTION[:1]),
+        with_reply("Hello there", QUESTION[1:]),
+        with_reply("Hello there", [Message("system", "Be brief!"), *QUESTION[1:]]),
+        with_reply("Hello there", [QUESTION[0], Message("tool", "Hi")]),
+        with_reply("Hello there", [QUESTION[0], Message("user", "H"), Message("user", "i")]),
+        [*QUESTION, Message("user", "Hello there")],
+        [Message("assistant", "Hello there"), *QUESTION],
+    ],
+)
+def test_another_text_or_another_conversation_is_not_known(
+    memory: ReplayMemory, messages: list[Message]
+) -> None:
+    assert memory.recall(messages) == messages
+
+
+def test_known_ids_are_kept(memory: ReplayMemory) -> None:
+    messages = [*QUESTION, Message("assistant", "Hello there", (9,))]
+    assert memory.recall(messages) == messages
+
+
+def test_the_argument_is_not_changed(memory: ReplayMemory) -> None:
+    messages = with_reply("Hello there")
+    copy = list(messages)
+    memory.recall(messages)
+    assert messages == copy
+
+
+def test_the_latest_of_equal_replies_counts(memory: ReplayMemory) -> None:
+    memory.remember(QUESTION, " Hello there", (7, 8, 9))
+    assert memory.recall(with_reply("Hello there"))[2].sampled_ids == (7, 8, 9)
+    assert len(memory) == 1
+
+
+def test_an_empty_reply_is_remembered(memory: ReplayMemory) -> None:
+    memory.remember(QUESTION, "", ())
+    assert memory.recall(with_reply(" "))[2].sampled_ids == ()
+
+
+def test_role_and_text_do_not_run_together() -> None:
+    memory = ReplayMemory()
+    memory.remember([Message("user", "a user 1 b")], "x", (1,))
+    split = [Message("user", "a"), Message("user", "b"), Message("assistant", "x")]
+    assert memory.recall(split) == split
+
+
+def test_lone_surrogates_are_texts_too() -> None:
+    memory = ReplayMemory()
+    memory.remember([Message("user", "\ud800")], "\udfff", (1,))
+    assert memory.recall([Message("user", "\ud800"), Message("assistant", "\udfff")])[1].sampled_ids
+
+
+def test_the_least_recently_used_reply_is_forgotten_first() -> None:
+    memory = ReplayMemory(max_entries=3)
+    for number in range(3):
+        memory.remember(QUESTION, str(number), (number,))
+    memory.recall(with_reply("0"))
+    memory.remember(QUESTION, "3", (3,))
+    known = [memory.recall(with_reply(str(n)))[2].sampled_ids for n in range(4)]
+    assert known == [(0,), None, (2,), (3,)]
+
+
+def test_bytes_are_bounded() -> None:
+    memory = ReplayMemory(max_bytes=10_000)
+    for number in range(50):
+        memory.remember(QUESTION, str(number), range(100))
+        assert memory.nbytes <= 10_000
+    assert 5 < len(memory) < 50
+    memory.remember(QUESTION, "huge", range(10_000))
+    assert memory.nbytes <= 10_000
+
+
+@settings(max_examples=scaled(200))
+@given(data=st.data())
+def test_books_are_kept_in_any_history(data: st.DataObject) -> None:
+    memory = ReplayMemory(max_entries=4, max_bytes=2_000)
+    expected: dict[str, tuple[int, ...]] = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        text = data.draw(st.sampled_from("abcdef"))
+        ids = tuple(data.draw(st.lists(st.integers(0, 2**31), max_size=60)))
+        memory.remember(QUESTION, text, ids)
+        expected[text] = ids
+        assert len(memory) <= 4 and 0 <= memory.nbytes <= 2_000
+        for known, wanted in expected.items():
+            found = memory.recall(with_reply(known))[2].sampled_ids
+            assert found in (None, wanted)
+
+
+# --- with a format: what is sent back renders to what is resident -----------
+
+
+def play(chat_format: ChatFormat, draw: random.Random, turns: int) -> None:
+    """A client that keeps texts only, and trims them, extends every turn's tokens."""
+    tokenizer, memory = chat_format.tokenizer, ReplayMemory()
+    plain = [i for i in range(tokenizer.vocab_size) if not tokenizer.is_control(i)]
+    history: list[Message] = []
+    resident: list[int] = []
+    for turn in range(turns):
+        history.append(Message("user", f" question {turn}\n"))
+        wanted = chat_format.render(memory.recall(history)).ids.tolist()
+        assert wanted[: len(resident)] == resident
+        reply = draw.choices(plain, k=draw.randint(0, 8))
+        text = tokenizer.decode(reply)
+        memory.remember(history, text, reply)
+        resident = [*wanted, *reply]
+        sent_back = draw.choice((text, text.strip(), text + "\n", " " + text))
+        history.append(Message("assistant", sent_back))
+
+
+@pytest.mark.parametrize("seed", range(scaled(20)))
+@pytest.mark.parametrize("name", formats.STABLE)
+def test_replies_sent_back_as_text_render_to_what_is_resident(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    chat_format = ChatFormat(formats.tokenizer(tmp_path), formats.ALL[name])
+    play(chat_format, random.Random(seed), turns=6)
+
+
+def test_without_the_memory_they_would_not(tmp_path: Path) -> None:
+    chat_format = ChatFormat(formats.tokenizer(tmp_path), formats.ALL["chatml"])
+    reply = (ord("t"), ord("h"))  # as text: the token "th"
+    history = with_reply("th")
+    known = [replace(m, sampled_ids=reply) if m.text == "th" else m for m in history]
+    assert chat_format.render(history) != chat_format.render(known)
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("seed", range(scaled(5)))
+def test_smollm2_replies_sent_back_as_text(smollm2_path: Path, seed: int) -> None:
+    with GGUFFile.open(smollm2_path) as file:
+        chat_format = ChatFormat.from_gguf(file, Tokenizer.from_gguf(file))
+    play(chat_format, random.Random(seed), turns=8)
