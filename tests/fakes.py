@@ -8,6 +8,7 @@ a reply of your choice, steps that wait for the test. None of it imports mlx.
 
 import codecs
 import itertools
+import logging
 import threading
 import time
 from collections import deque
@@ -40,6 +41,8 @@ from ds4tui.events import (
     TokenText,
     Usage,
 )
+
+_log = logging.getLogger(__name__)
 
 BOS, END_OF_TURN = 256, 257
 ROLE_IDS = {"system": 258, "user": 259, "assistant": 260, "tool": 261}
@@ -180,6 +183,7 @@ class FakeModel:
         self.before_forward: Callable[[Any], None] = lambda rows: None
         self.between_layers: Callable[[], None] = lambda: None
         self.choose: Callable[[int], int | None] = lambda length: None
+        self.bad_logits: float | None = None  # all logits are this
         self.chunks: list[int] = []
 
     def new_state(self) -> Any:
@@ -199,6 +203,8 @@ class FakeModel:
         self.chunks.append(len(new))
         if rows.logits == "none":
             return None
+        if self.bad_logits is not None:
+            return np.full((1, self.vocab_size), self.bad_logits, np.float32)
         return self._logits(state)[None]
 
     def _logits(self, state: Any) -> npt.NDArray[np.float32]:
@@ -245,6 +251,12 @@ class FakeJob:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         return self._ended.wait(timeout_s)
+
+    def emit(self, event: Event) -> None:
+        try:
+            self.listener(event)
+        except Exception:  # as the real engine: logged and dropped
+            _log.exception("a listener failed on %s", event)
 
     def end(self) -> None:
         self._ended.set()
@@ -357,12 +369,12 @@ class FakeEngine:
             with self.changed:
                 self._waiting.popleft()
             self._publish("idle", job_id="", origin="", queued_jobs=len(self._waiting))
-            job.listener(ending)
+            job.emit(ending)
             job.end()
 
     def _work(self, job: FakeJob) -> Event:
         shown: list[int] = []
-        job.listener(Queued(job.job_id, 0))
+        job.emit(Queued(job.job_id, 0))
         try:
             self._prefill(job)
             stop_reason, stop_string = self._decode(job, shown)
@@ -380,7 +392,7 @@ class FakeEngine:
         self._step(job, 0.0)
         plan = plan_sync(self._live, wanted, can_rewind=lambda to: True)
         decision = Decision.of(job.job_id, plan)
-        job.listener(decision)
+        job.emit(decision)
         self._live = wanted.prefix(plan.kept)
         job.usage = replace(job.usage, cached_tokens=plan.kept)
         self._publish("prefilling", job_id=job.job_id, origin=job.request.origin, decision=decision)
@@ -396,7 +408,7 @@ class FakeEngine:
             job.usage = replace(job.usage, evaluated_tokens=end, prefill_ms=elapsed * 1e3)
             self._live = wanted.prefix(wanted.snapped(plan.kept + end))
             self._publish("prefilling", prefill=progress, usage=job.usage)
-            job.listener(progress)
+            job.emit(progress)
 
     def _decode(self, job: FakeJob, shown: list[int]) -> tuple[StopReason, str | None]:
         sampling = job.request.sampling
@@ -438,7 +450,7 @@ class FakeEngine:
         self._publish("decoding", usage=job.usage)
         wanted = job.request.sampling.logprobs
         sampled = () if wanted is None else (self._sampled(token, wanted),)
-        job.listener(TokenText(job.job_id, text, (token,), sampled))
+        job.emit(TokenText(job.job_id, text, (token,), sampled))
 
     def _sampled(self, token: int, alternatives: int) -> SampledToken:
         best = [token, *(i for i in range(97, 97 + alternatives) if i != token)]

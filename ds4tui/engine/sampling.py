@@ -46,7 +46,7 @@ class Sampler:
 
     def __init__(self, params: SamplingParams, prompt_ids: npt.NDArray[np.int64]) -> None:
         self._params = params
-        self._generator = np.random.Generator(np.random.PCG64(params.seed))
+        self._generator = np.random.Generator(np.random.PCG64(_entropy(params.seed)))
         self._seen: set[int] = set()
         if params.repetition_penalty != 1.0:
             self._seen.update(np.unique(prompt_ids[prompt_ids >= 0]).tolist())
@@ -109,6 +109,10 @@ class Sampler:
         return Choice(
             token, float(logprobs[token]), tuple((int(i), float(logprobs[i])) for i in top)
         )
+
+
+def _entropy(seed: int | None) -> int | None:
+    return None if seed is None else seed % 2**64  # clients send negative seeds too
 
 
 def candidates(logits: Doubles, params: SamplingParams) -> tuple[Indices, Doubles]:

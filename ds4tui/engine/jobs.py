@@ -1,0 +1,280 @@
+"""A job: the handle that its caller holds, and the work that the engine thread does for it.
+
+`Generation.step` does one prefill chunk or one token, so that the engine can look at its queue
+and at cancellations in between. What was prefilled when a job is cancelled stays resident. An
+error after the session was touched poisons it; one before leaves it as it was.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ds4tui.cache.plan import SyncPlan
+from ds4tui.engine.detokenizer import StreamDetokenizer
+from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.requests import GenerateRequest
+from ds4tui.engine.sampling import Choice, Sampler
+from ds4tui.engine.session import Floats, Prefill, Session, SessionState
+from ds4tui.errors import ContextOverflow, Ds4Error, EngineError, OutOfMemory, RequestError
+from ds4tui.events import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    Listener,
+    PrefillProgress,
+    SampledToken,
+    StopReason,
+    TokenLogprob,
+    TokenText,
+    Usage,
+)
+
+_log = logging.getLogger(__name__)
+_requests_log = logging.getLogger("ds4tui.requests")  # a fixed name: scripts read it
+
+
+class Job:
+    """A submitted request. `cancel` and `wait` may be called from any thread, the rest is the
+    engine thread's."""
+
+    def __init__(
+        self,
+        job_id: str,
+        request: GenerateRequest,
+        listener: Listener,
+        on_cancel: "Callable[[Job], None]",
+    ) -> None:
+        self.job_id = job_id
+        self.request = request
+        self.submitted_s = time.perf_counter()
+        self._listener = listener
+        self._on_cancel = on_cancel
+        self._cancelled = threading.Event()
+        self._ended = threading.Event()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._on_cancel(self)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        return self._ended.wait(timeout_s)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def emit(self, event: Event) -> None:
+        try:
+            self._listener(event)
+        except Exception:  # a front-end's fault must not stop the engine
+            _log.exception("%s: a listener failed on %s", self.job_id, type(event).__name__)
+
+    def end(self, event: Finished | Failed) -> None:
+        self.emit(event)
+        self._ended.set()
+
+    def end_unstarted(self) -> None:
+        """It is cancelled before any work was done for it."""
+        usage = Usage(prompt_tokens=len(self.request.timeline))
+        self.end(Finished(self.job_id, "cancelled", usage))
+
+
+def check_request(request: GenerateRequest, context_tokens: int, vocab_size: int) -> None:
+    """Raise RequestError or ContextOverflow for what no engine with that model could do."""
+    prompt = len(request.timeline)
+    if not prompt:
+        raise RequestError("The prompt is empty.", param="prompt")
+    if prompt + 1 > context_tokens:
+        raise ContextOverflow(prompt, context_tokens)
+    for token, _ in request.sampling.logit_bias:
+        if not 0 <= token < vocab_size:
+            raise RequestError(
+                f"logit_bias names token {token}; the vocabulary has 0 to {vocab_size - 1}.",
+                param="logit_bias",
+            )
+
+
+class Generation:
+    """A job at work. `step` until there is an `ending`, which the engine then sends: by that
+    time the stats must say that the job is over. `decision`, `progress` and `usage` say how far
+    it is."""
+
+    def __init__(self, job: Job, session: Session, loaded: LoadedModel) -> None:
+        self.job = job
+        self.decision: Decision | None = None
+        self.progress: PrefillProgress | None = None
+        self.ending: Finished | Failed | None = None
+        self._session = session
+        self._loaded = loaded
+        self._sampler: Sampler | None = None
+        self._detokenizer = StreamDetokenizer(loaded.tokenizer, job.request.sampling.stop)
+        self._prefill: Prefill | None = None  # None until the session was touched
+        self._logits: Floats | None = None  # of the last token fed
+        self._ids: list[int] = []  # sampled and shown; all but the last are in the session
+        self._completion_tokens = 0  # the end-of-turn token too
+        self._prefill_began_s = 0.0
+        self._prefill_s = 0.0
+        self._first_token_s = 0.0
+        self._last_token_s = 0.0
+
+    @property
+    def is_decoding(self) -> bool:
+        return self._logits is not None
+
+    @property
+    def usage(self) -> Usage:
+        """So far. Tokens count as cached once the session really holds them."""
+        prefill, first = self._prefill, self._first_token_s
+        return Usage(
+            prompt_tokens=len(self.job.request.timeline),
+            cached_tokens=prefill.plan.kept if prefill else 0,
+            evaluated_tokens=prefill.done if prefill else 0,
+            completion_tokens=self._completion_tokens,
+            ttft_ms=(first - self.job.submitted_s) * 1e3 if first else 0.0,
+            prefill_ms=self._prefill_s * 1e3,
+            decode_ms=(self._last_token_s - first) * 1e3,
+        )
+
+    def step(self) -> None:
+        """One chunk or one token. Never raises: what fails ends the job as Failed."""
+        try:
+            if self.job.is_cancelled:
+                self._finish("cancelled")
+            elif self._prefill is None:
+                self._begin()
+            elif not self._prefill.finished:
+                self._prefill_chunk(self._prefill)
+            else:
+                self._decode_token()
+        except Exception as exc:  # the root of a job's work
+            self._fail(exc)
+
+    def _begin(self) -> None:
+        request, session = self.job.request, self._session
+        check_request(request, session.context_tokens, self._loaded.model.vocab_size)
+        plan = session.plan(request.timeline)
+        self._require_memory(plan.prompt + 1)
+        self._tell(plan)
+        self._sampler = Sampler(request.sampling, request.timeline.ids)
+        self._prefill_began_s = time.perf_counter()
+        self._prefill = session.sync(request.timeline, plan)
+
+    def _require_memory(self, tokens: int) -> None:
+        needed = self._session.growth_bytes(tokens)
+        if needed and needed > (available := self._loaded.available_bytes()):
+            raise OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
+
+    def _tell(self, plan: SyncPlan) -> None:
+        _requests_log.info(
+            "job=%s origin=%s kind=%s live=%d prompt=%d common=%d images=%s kept=%d evaluated=%d "
+            "source=%s grade=%s reason=%s",
+            self.job.job_id,
+            self.job.request.origin,
+            plan.kind,
+            plan.live,
+            plan.prompt,
+            plan.common,
+            plan.images,
+            plan.kept,
+            plan.to_evaluate,
+            plan.source,
+            plan.grade,
+            plan.reason,
+        )
+        self.decision = Decision.of(self.job.job_id, plan)
+        self.job.emit(self.decision)
+
+    def _prefill_chunk(self, prefill: Prefill) -> None:
+        prefill.step(self._session.chunk_sizes[0])
+        self._prefill_s = time.perf_counter() - self._prefill_began_s
+        rate = prefill.done / max(self._prefill_s, 1e-9)  # a coarse clock may not have moved
+        self.progress = PrefillProgress(
+            self.job.job_id,
+            done=prefill.done,
+            total=prefill.total,
+            cached=prefill.plan.kept,
+            tokens_per_s=rate,
+            eta_s=(prefill.total - prefill.done) / rate,
+        )
+        self.job.emit(self.progress)
+        if prefill.finished:
+            self._logits = prefill.logits
+
+    def _decode_token(self) -> None:
+        if self._ids:
+            self._logits = self._session.append(self._ids[-1])
+        assert self._logits is not None and self._sampler is not None
+        choice = self._sampler.pick(self._logits)
+        self._count_token()
+        if choice.token_id in self.job.request.stop_token_ids:
+            self._finish("stop")
+            return
+        self._sampler.accept(choice.token_id)
+        self._ids.append(choice.token_id)
+        text = self._detokenizer.push(choice.token_id)
+        self.job.emit(TokenText(self.job.job_id, text, (choice.token_id,), self._sampled(choice)))
+        if self._detokenizer.stop_string is not None:
+            self._finish("stop")
+        elif self._is_full():
+            self._finish("length")
+
+    def _count_token(self) -> None:
+        self._completion_tokens += 1
+        self._last_token_s = time.perf_counter()
+        self._first_token_s = self._first_token_s or self._last_token_s
+
+    def _is_full(self) -> bool:
+        limit = self.job.request.sampling.max_tokens
+        if limit is not None and len(self._ids) >= limit:
+            return True
+        return len(self._session.timeline) >= self._session.context_tokens
+
+    def _sampled(self, choice: Choice) -> tuple[SampledToken, ...]:
+        if self.job.request.sampling.logprobs is None:
+            return ()
+        chosen = self._logprob(choice.token_id, choice.logprob)
+        return (SampledToken(chosen, tuple(self._logprob(*pair) for pair in choice.top)),)
+
+    def _logprob(self, token_id: int, logprob: float) -> TokenLogprob:
+        return TokenLogprob(token_id, self._loaded.tokenizer.token_bytes(token_id), logprob)
+
+    def _finish(self, reason: StopReason) -> None:
+        if self._prefill is not None:
+            self._prefill.close()  # cancelled in the middle: what is there stays
+        rest = self._detokenizer.finish()
+        stop_string = self._detokenizer.stop_string
+        if rest:
+            self.job.emit(TokenText(self.job.job_id, rest, ()))
+        if stop_string is not None and reason == "length":
+            reason = "stop"
+        ids = tuple(self._ids)
+        self.ending = Finished(self.job.job_id, reason, self.usage, ids, stop_string)
+
+    def _fail(self, exc: Exception) -> None:
+        error = self._translated(exc)
+        if error is exc:
+            _log.warning("%s failed: %s", self.job.job_id, exc)
+        else:
+            _log.error("%s failed", self.job.job_id, exc_info=exc)
+        if self._prefill is not None and self._session.state_name is not SessionState.POISONED:
+            self._session.poison(f"a job failed: {type(exc).__name__}: {exc}")
+        self.ending = Failed(self.job.job_id, error, self.usage)
+
+    def _translated(self, exc: Exception) -> Ds4Error:
+        if isinstance(exc, Ds4Error):
+            return exc
+        if isinstance(exc, MemoryError):
+            tokens = len(self.job.request.timeline) + len(self._ids)
+            needed = self._loaded.model.kv_bytes(tokens)
+            error: EngineError = OutOfMemory(
+                f"A state of {tokens:,} tokens", needed, self._loaded.available_bytes()
+            )
+        else:
+            error = EngineError(
+                f"The engine failed at work: {type(exc).__name__}: {exc}",
+                "The next request starts from nothing; the log has the details.",
+            )
+        error.__cause__ = exc
+        return error

@@ -1,0 +1,43 @@
+"""What loading a model gives the engine thread."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ds4tui.cache.memory import available_memory_bytes
+from ds4tui.engine.session import CHUNK_SIZES
+from ds4tui.engine.session import Model as SessionModel
+from ds4tui.engine.tokenizer import Tokenizer
+
+
+class Model(SessionModel, Protocol):
+    """What the engine needs of a model (engine.models.registry.Model is one)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def weights_bytes(self) -> int: ...
+    @property
+    def compute_path(self) -> str: ...
+
+
+def _unknown_use() -> tuple[int, int]:
+    return 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Made by the engine's `load`, on the engine thread.
+
+    `context_tokens` may be less than the model's own, None is the model's own. `chunk_sizes` are
+    the row counts of prefill chunks. `memory_use` gives (active, peak) bytes of the device's
+    allocator, `available_bytes` what a state may still take.
+    """
+
+    name: str
+    model: Model
+    tokenizer: Tokenizer
+    context_tokens: int | None = None
+    chunk_sizes: tuple[int, ...] = CHUNK_SIZES
+    memory_use: Callable[[], tuple[int, int]] = field(default=_unknown_use)
+    available_bytes: Callable[[], int] = field(default=available_memory_bytes)
