@@ -7,6 +7,7 @@ So the timeline of a conversation begins with all that is resident from its last
 """
 
 import logging
+import sys
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +38,10 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
-# A turn of a long conversation is encoded once, not at each turn after it. Ids of about three
-# long contexts; with their texts some 20 MiB.
-_CACHED_IDS = 2**20
+# A turn of a long conversation is encoded once, not at each turn after it. A context of 340,000
+# tokens takes about 5 MiB, its texts included.
+_RUN_CACHE_BYTES = 32 * 2**20
+_RUN_BYTES = 256  # of an entry's containers
 _FROZEN_CLOCKS = 256
 
 
@@ -60,7 +62,7 @@ class ChatFormat:
         self.stop_token_ids = tokenizer.end_ids
         self._jinja = ChatTemplate(template, _variables(tokenizer))
         self._guard = _guard(tokenizer, template)
-        self._runs = _RunCache(_CACHED_IDS)
+        self._runs = _RunCache(_RUN_CACHE_BYTES)
         self._clocks = _FrozenClocks(now)
         problem = self._probe()
         self.prefix_stable = not problem
@@ -225,11 +227,11 @@ def _guard(tokenizer: Tokenizer, template: str) -> Guard:
 
 
 class _RunCache:
-    """Ids of plain runs, the least recently used dropped beyond `max_ids` ids."""
+    """Ids of plain runs, the least recently used dropped beyond `max_bytes`."""
 
-    def __init__(self, max_ids: int) -> None:
-        self._max_ids = max_ids
-        self._held_ids = 0
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._runs: OrderedDict[str, Ids] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -245,9 +247,13 @@ class _RunCache:
             if run in self._runs:
                 return
             self._runs[run] = ids
-            self._held_ids += len(ids)
-            while self._held_ids > self._max_ids:
-                self._held_ids -= len(self._runs.popitem(last=False)[1])
+            self._bytes += _run_bytes(run, ids)
+            while self._bytes > self._max_bytes:
+                self._bytes -= _run_bytes(*self._runs.popitem(last=False))
+
+
+def _run_bytes(run: str, ids: Ids) -> int:
+    return _RUN_BYTES + sys.getsizeof(run) + ids.nbytes
 
 
 class _FrozenClocks:

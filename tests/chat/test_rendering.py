@@ -1,6 +1,7 @@
 """Renderings are llama.cpp's, hold what was sampled, grow turn by turn and cannot be forged."""
 
 import logging
+import tracemalloc
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ds4tui.chat import rendering
 from ds4tui.chat.messages import Message
 from ds4tui.chat.rendering import CHATML, TEMPLATE_KEY, ChatFormat
 from ds4tui.engine.gguf import GGUFFile
@@ -393,6 +395,21 @@ def test_a_long_history_is_not_encoded_again(
     monkeypatch.setattr(tokenizer, "encode_plain", lambda t: encoded.append(t) or encode(t))
     chat_format.render([*history, user("news")])
     assert encoded == ["user\nnews"]
+
+
+def test_what_is_kept_of_encoded_texts_is_bounded(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendering, "_RUN_CACHE_BYTES", 100_000)
+    chat_format = ChatFormat(tokenizer, CHATML)
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            chat_format.render([user(f"{number}" * 1000)])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 400_000  # without the bound: 300 times 3,000 ids of 8 bytes
 
 
 # --- the real model, against llama.cpp -------------------------------------

@@ -7,7 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ds4tui.engine.detokenizer import StreamDetokenizer
+from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
+from tests.engine.texts import FIXED
 from tests.engine.vocabularies import CONTROL, USER_DEFINED, tokenizer_of
 from tests.scale import scaled
 
@@ -131,9 +133,6 @@ def test_long_stop_strings_that_almost_come(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.real_model
 def test_the_real_vocabulary_streams_every_script(smollm2_path: Path) -> None:
-    from ds4tui.engine.gguf import GGUFFile
-    from tests.engine.texts import FIXED
-
     with GGUFFile.open(smollm2_path) as file:
         tokenizer = Tokenizer.from_gguf(file)
     for text in FIXED:
