@@ -75,9 +75,14 @@ def _attachments(db: sqlite3.Connection) -> None:
     )
 
 
+def _draft(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE draft (id INTEGER PRIMARY KEY CHECK (id = 1), text TEXT NOT NULL)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
+    ("0003_draft", _draft),
 )
 
 

@@ -264,6 +264,19 @@ class ConversationStore:
             ).fetchall()
         return tuple((row[0], row[1]) for row in rows)
 
+    # The draft
+
+    def keep_draft(self, text: str) -> None:
+        """Keep what was typed and not sent when the app ended."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO draft VALUES (1, ?)", (_storable(text),))
+
+    def take_draft(self) -> str:
+        """What `keep_draft` kept, once: it belongs to the app that asks first."""
+        with self._transaction() as db:
+            row = db.execute("DELETE FROM draft WHERE text != '' RETURNING text").fetchone()
+        return str(row[0]) if row else ""
+
     # Inside
 
     def _connect(self, busy_timeout_s: float) -> sqlite3.Connection:

@@ -1,0 +1,340 @@
+"""The Textual app: what is on the screen and who is told what; composition and routing only.
+
+Everything that takes time happens elsewhere (engine thread, journal thread, a thread per
+blocking call) and comes back to this loop. The world is handed in as callables: nothing here
+knows MLX, the server or the network.
+"""
+
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Footer
+
+from ds4tui.chat.store import ConversationStore
+from ds4tui.config import Settings
+from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
+from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
+from ds4tui.tui import commands, wording
+from ds4tui.tui.background import in_thread
+from ds4tui.tui.chat_view import ChatView
+from ds4tui.tui.clipboard import copy_with_tool
+from ds4tui.tui.commands import Command
+from ds4tui.tui.journal import Journal
+from ds4tui.tui.messages import LinkChosen
+from ds4tui.tui.meters import Header, KVPanel, Meter
+from ds4tui.tui.model_slot import ModelSlot
+from ds4tui.tui.panels import PanelView
+from ds4tui.tui.ports import OpenModel, PullModel, StartServer
+from ds4tui.tui.screens.help import HelpScreen
+from ds4tui.tui.screens.pull import PullScreen
+from ds4tui.tui.screens.resume import ResumeScreen
+from ds4tui.tui.server_switch import ServerSwitch
+from ds4tui.tui.themes import keep_theme, known_theme
+
+POLL_S = 0.25  # the panels' pace while somebody works; they stand still otherwise
+QUIT_WAIT_S = 5.0  # for a stopped answer's last word
+SECOND_PRESS_S = 2.0
+LISTED_CONVERSATIONS = 1000
+WIDE_CELLS = 110  # from here on the panel stands beside the conversation
+
+
+class Ds4App(App[None], inherit_bindings=False):
+    """A chat with a local model. Satisfies commands.CommandHost."""
+
+    CSS_PATH = "tui/ds4.tcss"
+    TITLE = "ds4tui"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_CELLS, "-wide")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *commands.bindings(),
+        Binding("ctrl+c,super+c", "copy_or_quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: ConversationStore,
+        open_model: OpenModel,
+        start_server: StartServer,
+        pull_model: PullModel,
+        model_name: str | None = None,
+        continue_last: bool = False,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._model_name = model_name or settings.model
+        self._continue_last = continue_last
+        self._pull_model = pull_model
+        self._journal = Journal(store, self._tell_store_problem)
+        self._slot = ModelSlot(open_model)
+        self._server = ServerSwitch(start_server)
+        self._missing: CatalogueModel | None = None
+        self._opening_words = ""
+        self._is_leaving = False
+        self._asked_to_quit_s = -SECOND_PRESS_S
+        self._poll: Timer | None = None
+
+    # Composition
+
+    def compose(self) -> ComposeResult:
+        yield Header(id="header")
+        with Horizontal(id="main"):
+            yield ChatView(self._settings, self._journal)
+            yield KVPanel(id="panel")
+        yield Footer()
+
+    @property
+    def chat_view(self) -> ChatView:
+        return self.screen_stack[0].query_one(ChatView)
+
+    def on_mount(self) -> None:
+        self.theme = known_theme(self._settings.theme, self.available_themes)
+        self.theme_changed_signal.subscribe(self, lambda theme: keep_theme(theme.name))
+        self._poll = self.set_interval(POLL_S, self._show_meters, pause=True)
+        self.run_worker(self._open_model(self._model_name))
+        self.run_worker(self._recall())
+
+    async def _recall(self) -> None:
+        """Bring back what the last run left: its draft, its conversation if that is wanted."""
+        problem = self._journal.store.problem
+        if problem is not None:
+            self._tell_store_problem(problem)
+        try:
+            self.chat_view.restore(await self._journal.ask(lambda store: store.take_draft()))
+            if self._continue_last:
+                latest = await self._journal.ask(lambda store: store.latest())
+                if latest is None:
+                    self.notify(wording.NO_CONVERSATION, markup=False)
+                else:
+                    await self.chat_view.open_conversation(latest.id)
+        except StoreError as exc:
+            await self.chat_view.tell_error(exc)
+
+    # CommandHost
+
+    @property
+    def is_busy(self) -> bool:
+        return self.chat_view.is_busy
+
+    def stop_turn(self) -> None:
+        self.chat_view.stop()
+
+    async def new_chat(self) -> None:
+        await self.chat_view.start_new()
+
+    async def choose_conversation(self) -> None:
+        found = await self._journal.ask(lambda store: store.list(LISTED_CONVERSATIONS))
+        if not found:
+            self.notify("There are no conversations yet.", markup=False)
+            return
+        chosen = await self.push_screen_wait(ResumeScreen(found))
+        if chosen is not None:
+            await self.chat_view.open_conversation(chosen)
+
+    async def set_system(self, text: str) -> None:
+        await self.chat_view.set_system(text)
+
+    async def open_named_model(self, name: str) -> None:
+        before = self._slot.assistant.info if self._slot.assistant else None
+        if not name:
+            await self.chat_view.say(*wording.open_model(before))
+            return
+        was_served = bool(self._server.url)
+        await self._server.stop()
+        if not await self._open_model(name) and before is not None and not self._missing:
+            self.notify(f"{before.name} is opened again.", markup=False)
+            await self._open_model(before.path)
+        if was_served and self._slot.assistant is not None:
+            await self.switch_server()
+
+    async def switch_server(self) -> None:
+        if self._server.url:
+            await self._server.stop()
+            self.notify("The server is off.", markup=False)
+        elif self._slot.assistant is None:
+            self.notify("Open a model first: it is what is served.", markup=False)
+        else:
+            await self._server.start(self._slot.assistant)
+            self.notify(f"The server is on: {self._server.url}", markup=False)
+        self._keep_polling()
+
+    async def copy_answer(self) -> None:
+        answer = self.chat_view.last_answer
+        if answer:
+            await self._copy(answer, "The last answer")
+        else:
+            self.notify("There is no answer to copy yet.", markup=False)
+
+    def switch_panel(self) -> None:
+        screen, is_shown = self.screen_stack[0], self.query_one(KVPanel).display
+        screen.set_class(not is_shown, "-panel")
+        screen.set_class(is_shown, "-no-panel")
+        self.call_after_refresh(self._show_meters)
+
+    def choose_theme(self) -> None:
+        self.search_themes()
+
+    def show_help(self) -> None:
+        self.push_screen(HelpScreen())
+
+    def quit_app(self) -> None:
+        if self._is_leaving:  # asked again: whatever still hangs is left behind
+            self.exit()
+            return
+        self._is_leaving = True
+        self.notify("Closing…", markup=False)
+        self.run_worker(self._leave())
+
+    # Routing
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action != "command":
+            return True
+        if len(self.screen_stack) > 1 and parameters != ("quit",):
+            return False  # a dialog is open: its keys are its own
+        return commands.named(str(parameters[0])).is_enabled(self)
+
+    def action_command(self, name: str) -> None:
+        self._run_command(commands.named(name), "")
+
+    async def action_quit(self) -> None:
+        self.quit_app()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        for command in commands.COMMANDS:
+            if not command.argument and command.is_enabled(self):
+                run = partial(self._run_command, command, "")
+                yield SystemCommand(f"/{command.name}", command.help, run)
+
+    @on(ChatView.CommandEntered)
+    def _command_entered(self, event: ChatView.CommandEntered) -> None:
+        if self._run_command(event.command, event.argument):
+            self.chat_view.command_ran()
+
+    def _run_command(self, command: Command, argument: str) -> bool:
+        """Whether it runs: some have to wait until nothing is at work."""
+        if command.when_idle and (self.is_busy or self._slot.opening):
+            doing = "an answer is written" if self.is_busy else "a model is opened"
+            self.notify(f"/{command.name} has to wait while {doing}.", markup=False)
+            return False
+        result = command.run(self, argument)
+        if result is not None:
+            self.run_worker(self._tell_errors(result))
+        return True
+
+    async def _tell_errors(self, running: Any) -> None:
+        try:
+            await running
+        except Ds4Error as exc:
+            await self.chat_view.tell_error(exc)
+
+    @on(ChatView.TurnsChanged)
+    def _turns_changed(self) -> None:
+        self.refresh_bindings()
+        self._show_header()
+        self._keep_polling()
+
+    @on(ChatView.ModelWanted)
+    def _model_wanted(self) -> None:
+        self.notify(wording.NO_MODEL, severity="warning", markup=False)
+        if self._missing is not None:
+            self.run_worker(self._offer(self._missing))
+
+    @on(LinkChosen)
+    async def _link_chosen(self, event: LinkChosen) -> None:
+        await self._copy(event.href, f"Nothing was opened. The address {event.href}")
+
+    async def action_copy_or_quit(self) -> None:
+        selected = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
+        if selected:
+            await self._copy(selected, "The selection")
+        elif time.monotonic() - self._asked_to_quit_s < SECOND_PRESS_S:
+            self.quit_app()
+        else:
+            self._asked_to_quit_s = time.monotonic()
+            self.notify(wording.second_press(self.is_busy), timeout=SECOND_PRESS_S, markup=False)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        self.run_worker(self._copy(text, "The text"))
+
+    async def _copy(self, text: str, what: str) -> None:
+        self._clipboard = text  # what Ctrl+V in the prompt pastes
+        outcome = await in_thread("ds4tui-copy", lambda: copy_with_tool(text))
+        if outcome.tool is None:
+            super().copy_to_clipboard(text)  # OSC 52, which no terminal answers
+        self.notify(wording.copied(what, outcome), markup=False)
+
+    # Models
+
+    async def _open_model(self, name: str) -> bool:
+        """Open `name` and tell what went wrong with it; whether a model is open now."""
+        self._missing = None
+        error: Ds4Error | None = None
+        try:
+            await self._slot.open(name, self._show_opening)
+        except Ds4Error as exc:
+            error = exc
+        self._show_opening("")
+        if isinstance(error, ModelNotFound) and name.lower() in CATALOGUE:
+            self._missing = CATALOGUE[name.lower()]
+            self.run_worker(self._offer(self._missing))
+        elif error is not None:
+            await self.chat_view.tell_error(error)
+        return self._slot.assistant is not None
+
+    async def _offer(self, model: CatalogueModel) -> None:
+        if await self.push_screen_wait(PullScreen(model, self._pull_model)):
+            await self._open_model(model.name)
+        else:
+            await self.chat_view.say(*wording.not_pulled(model.name))
+
+    # Showing
+
+    def _show_opening(self, words: str) -> None:
+        self._opening_words = words
+        self.chat_view.use(self._slot.assistant, self._slot.opening)
+        self._show_header()
+        self._show_meters()
+
+    def _show_header(self) -> None:
+        info = self._slot.assistant.info if self._slot.assistant else None
+        header = self.screen_stack[0].query_one(Header)
+        header.show(info, self._slot.opening, self.chat_view.chat.title)
+
+    def _show_meters(self) -> None:
+        stats = self._slot.assistant.stats if self._slot.assistant else None
+        opening = wording.opening(self._slot.opening, self._opening_words)
+        view = PanelView(stats, opening, self._server.url)
+        for meter in self.screen_stack[0].query(Meter):
+            meter.show(view)
+        is_at_work = stats is not None and stats.state in ("prefilling", "decoding")
+        if not (self.is_busy or is_at_work or self._server.url) and self._poll is not None:
+            self._poll.pause()
+
+    def _keep_polling(self) -> None:
+        self._show_meters()
+        if self._poll is not None:
+            self._poll.resume()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_meters)
+
+    def _tell_store_problem(self, problem: StoreError) -> None:
+        self.run_worker(self.chat_view.say(*wording.nothing_is_kept(problem), "warning"))
+
+    # Leaving
+
+    async def _leave(self) -> None:
+        """Stop what is at work, keep what there is, close what is open."""
+        await self.chat_view.stopped(QUIT_WAIT_S)
+        await self._server.stop()
+        await self._slot.close()
+        await self._journal.close(draft=self.chat_view.draft)
+        self.exit()

@@ -1,0 +1,204 @@
+"""The one table of commands: slash completion, palette, keys, footer and help are read off it.
+
+A command's `run` is handed a CommandHost (the app) and the text after the command's name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from textual.binding import Binding
+from textual.content import Content
+
+from ds4tui.tui.panels import HEADING, QUIET
+
+
+class CommandHost(Protocol):
+    """What commands can ask of the app. Each returns at once or is awaited."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def stop_turn(self) -> Any: ...
+    def new_chat(self) -> Any: ...
+    def choose_conversation(self) -> Any: ...
+    def set_system(self, text: str) -> Any: ...
+    def open_named_model(self, name: str) -> Any: ...
+    def switch_server(self) -> Any: ...
+    def copy_answer(self) -> Any: ...
+    def switch_panel(self) -> Any: ...
+    def choose_theme(self) -> Any: ...
+    def show_help(self) -> Any: ...
+    def quit_app(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`argument` names what may follow the name; `footer` is the label in the footer, "" hides
+    it. `when_idle`: refused while an answer is written, because it would change under it."""
+
+    name: str
+    help: str
+    run: Callable[[CommandHost, str], Any]
+    keys: tuple[str, ...] = ()
+    argument: str = ""
+    footer: str = ""
+    aliases: tuple[str, ...] = ()
+    when_idle: bool = False
+    is_enabled: Callable[[CommandHost], bool] = lambda host: True
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.argument}".rstrip()
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "stop",
+        "stop the answer; what there is of it is kept",
+        lambda host, text: host.stop_turn(),
+        keys=("escape",),
+        footer="Stop",
+        is_enabled=lambda host: host.is_busy,
+    ),
+    Command(
+        "new",
+        "start a new chat; the old one stays in the list",
+        lambda host, text: host.new_chat(),
+        keys=("ctrl+n",),
+        footer="New",
+        when_idle=True,
+    ),
+    Command(
+        "resume",
+        "list the conversations and open one",
+        lambda host, text: host.choose_conversation(),
+        keys=("ctrl+r",),
+        footer="Resume",
+        aliases=("continue",),
+        when_idle=True,
+    ),
+    Command(
+        "panel",
+        "show or hide the KV panel",
+        lambda host, text: host.switch_panel(),
+        keys=("f2", "ctrl+b"),
+        footer="Panel",
+    ),
+    Command(
+        "serve",
+        "switch the HTTP server on or off",
+        lambda host, text: host.switch_server(),
+        keys=("f4",),
+        footer="Server",
+    ),
+    Command(
+        "system",
+        "set the system prompt (off removes it, nothing shows it)",
+        lambda host, text: host.set_system(text),
+        argument="TEXT",
+        when_idle=True,
+    ),
+    Command(
+        "model",
+        "open another model (nothing: tell which is open)",
+        lambda host, text: host.open_named_model(text),
+        argument="NAME",
+        when_idle=True,
+    ),
+    Command("copy", "copy the last answer", lambda host, text: host.copy_answer()),
+    Command("theme", "choose a colour theme", lambda host, text: host.choose_theme()),
+    Command(
+        "help",
+        "list commands and keys",
+        lambda host, text: host.show_help(),
+        keys=("f1",),
+        footer="Help",
+    ),
+    Command(
+        "quit",
+        "leave ds4tui",
+        lambda host, text: host.quit_app(),
+        keys=("ctrl+q",),
+        footer="Quit",
+        aliases=("exit",),
+    ),
+)
+
+# Keys that are no commands, for the help screen.
+OTHER_KEYS: tuple[tuple[str, str], ...] = (
+    ("enter", "send; while an answer is written: send when it is done"),
+    ("shift+enter, alt+enter, ctrl+j", "new line"),
+    ("up, down", "in an empty prompt: bring back what was sent"),
+    ("pageup, pagedown", "scroll the conversation by a page"),
+    ("ctrl+up, ctrl+down", "scroll it by a line"),
+    ("ctrl+home, ctrl+end", "to its beginning, to its end"),
+    ("tab", "complete a /command, or move the focus"),
+    ("ctrl+p", "command palette"),
+    ("ctrl+c", "copy what is selected; twice: quit"),
+)
+
+
+def parse(text: str) -> tuple[Command | None, str, str] | None:
+    """(command or None, its name as typed, its argument) if `text` is a command line.
+
+    A line that begins with a slash but has another in its first word is a path: it is sent.
+    """
+    if not text.startswith("/") or "\n" in text.rstrip():
+        return None
+    name, _, argument = text[1:].strip().partition(" ")
+    if not name or "/" in name:
+        return None
+    found = next((c for c in COMMANDS if name.lower() in (c.name, *c.aliases)), None)
+    return found, name, argument.strip()
+
+
+def completions(text: str) -> tuple[Command, ...]:
+    """The commands whose name begins like `text` ("/" and the beginning of a name)."""
+    if not text.startswith("/") or any(c.isspace() for c in text):
+        return ()
+    begun = text[1:].lower()
+    return tuple(
+        c for c in COMMANDS if any(name.startswith(begun) for name in (c.name, *c.aliases))
+    )
+
+
+def bindings() -> list[Binding]:
+    """The keys of all commands, for the app. The prompt has the focus nearly always and uses
+    some of these keys itself, hence priority."""
+    return [
+        Binding(
+            ",".join(command.keys),
+            f"command('{command.name}')",
+            command.footer or command.name,
+            show=bool(command.footer),
+            priority=True,
+            tooltip=command.help,
+            id=command.name,
+        )
+        for command in COMMANDS
+        if command.keys
+    ]
+
+
+def named(name: str) -> Command:
+    return next(c for c in COMMANDS if c.name == name)
+
+
+def help_content() -> Content:
+    """The help screen's text."""
+    rows = [(c.usage, ", ".join(c.keys), c.help) for c in COMMANDS]
+    usage_width = max(len(usage) for usage, _, _ in rows) + 2
+    keys_width = max(len(keys) for _, keys, _ in rows) + 2
+    other_width = max(len(keys) for keys, _ in OTHER_KEYS) + 2
+    lines = [Content.styled("Commands", HEADING)]
+    for usage, keys, words in rows:
+        lines.append(
+            Content.assemble(
+                (usage.ljust(usage_width), "bold"), (keys.ljust(keys_width), QUIET), words
+            )
+        )
+    lines += [Content(""), Content.styled("Keys", HEADING)]
+    for keys, words in OTHER_KEYS:
+        lines.append(Content.assemble((keys.ljust(other_width), "bold"), words))
+    return Content("\n").join(lines)

@@ -1,0 +1,119 @@
+"""The conversation store as the UI loop uses it: every call on one thread, in order, awaited.
+
+If the file fails at work (a full disk, a lock that stays), the open conversation moves to a
+store in memory and the app goes on; `problem` then says that nothing is kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ds4tui.chat.messages import Message
+from ds4tui.chat.store import ConversationStore, MessageStatus
+from ds4tui.errors import StoreError
+from ds4tui.tui.open_chat import OpenChat
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Journal:
+    """Belongs to the UI loop. `on_problem` is called there when the store stops keeping."""
+
+    def __init__(self, store: ConversationStore, on_problem: Callable[[StoreError], None]) -> None:
+        self.store = store
+        self._on_problem = on_problem
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ds4tui-journal")
+        self._behind: asyncio.Future[None] | None = None
+
+    async def ask(self, call: Callable[[ConversationStore], T]) -> T:
+        """The result of `call(store)`. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: call(self.store))
+
+    async def begin_turn(self, chat: OpenChat, question: str) -> tuple[int, int]:
+        """Keep `question` (and the conversation, if it is new) before work on it starts.
+
+        Returns the ids of the question and of its answer. Never fails: see the module's text.
+        """
+        try:
+            return await self.ask(lambda store: _begin_turn(store, chat, question))
+        except StoreError as exc:
+            self._move_to_memory(chat, exc)
+            return await self.ask(lambda store: _begin_turn(store, chat, question))
+
+    async def end_turn(
+        self,
+        answer_id: int,
+        text: str,
+        sampled_ids: Sequence[int] | None,
+        status: MessageStatus,
+        stats: dict[str, Any],
+    ) -> None:
+        """Write an answer's last word."""
+        ids = None if sampled_ids is None else tuple(sampled_ids)
+        try:
+            await self.ask(lambda s: s.update_message(answer_id, text, ids, status, stats))
+        except StoreError as exc:
+            self._on_problem(exc)
+
+    def note_progress(
+        self, answer_id: int, text: str, sampled_ids: tuple[int, ...], stats: dict[str, Any]
+    ) -> None:
+        """Write what there is of an answer by now, without waiting for it; skipped while the
+        one before is still being written."""
+        if self._behind is not None and not self._behind.done():
+            return
+        store = self.store
+        # Handed in at once, not from a task: what ends the turn must come after it.
+        self._behind = asyncio.get_running_loop().run_in_executor(
+            self._thread,
+            lambda: store.update_message(answer_id, text, sampled_ids, "partial", stats),
+        )
+        self._behind.add_done_callback(_log_failure)
+
+    async def set_leaf(self, chat: OpenChat) -> None:
+        """Keep that the conversation now ends where `chat` ends."""
+        chat_id, leaf_id = chat.id, chat.leaf_id
+        if chat_id is not None:
+            try:
+                await self.ask(lambda store: store.set_leaf(chat_id, leaf_id))
+            except StoreError as exc:
+                self._on_problem(exc)
+
+    async def close(self, draft: str = "") -> None:
+        """Wait for what was handed in, keep the draft, close the store."""
+        try:
+            if draft.strip():
+                await self.ask(lambda store: store.keep_draft(draft))
+        except StoreError:
+            log.warning("the draft could not be kept", exc_info=True)
+        await self.ask(lambda store: store.close())
+        self._thread.shutdown(wait=False)
+
+    def _move_to_memory(self, chat: OpenChat, problem: StoreError) -> None:
+        log.error("the conversation goes on in memory only: %s", problem)
+        self._thread.submit(self.store.close)
+        self.store = ConversationStore.in_memory(problem)
+        path, chat.path, chat.id = chat.path, [], None
+        if path:
+            chat.id = self.store.create(chat.title, chat.model, chat.system).id
+        for stored in path:
+            chat.add(self.store, stored)
+        self._on_problem(problem)
+
+
+def _log_failure(written: asyncio.Future[None]) -> None:
+    # No more than logged: the end of the turn is written again, and told about.
+    if not written.cancelled() and written.exception() is not None:
+        log.warning("an answer's progress could not be kept", exc_info=written.exception())
+
+
+def _begin_turn(store: ConversationStore, chat: OpenChat, question: str) -> tuple[int, int]:
+    if chat.id is None:
+        chat.name_after(question)
+        chat.id = store.create(chat.title, chat.model, chat.system).id
+    return store.begin_turn(chat.id, chat.leaf_id, Message("user", question))

@@ -1,0 +1,139 @@
+"""The parts of a transcript: a question, an answer with its footer, a notice.
+
+Each is cheap once it is old: a question or notice is one widget, an answer two (its text as it
+was written, without Markdown, and its footer).
+"""
+
+import logging
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Markdown, Static
+
+from ds4tui.errors import Ds4Error
+from ds4tui.tui.markdown import AnswerMarkdown
+from ds4tui.tui.terminal_text import harmless
+
+log = logging.getLogger(__name__)
+
+# A pasted file as a question is folded: it was read before it was sent.
+FOLD_LINES = 24
+FOLDED_LINES = 12
+
+
+class Question(Static):
+    """What a person asked. A long one is folded; a click unfolds it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = harmless(text)
+        self._is_folded = self._text.count("\n") >= FOLD_LINES
+        super().__init__(self._content(), classes="question")
+
+    def _content(self) -> Content:
+        if not self._is_folded:
+            return Content(self._text)
+        lines = self._text.split("\n")
+        more = f"… {len(lines) - FOLDED_LINES:,} more lines, click to show"
+        return Content("\n").join(
+            [Content("\n".join(lines[:FOLDED_LINES])), Content.styled(more, "$text-muted")]
+        )
+
+    def on_click(self) -> None:
+        if self._is_folded:
+            self._is_folded = False
+            self.update(self._content())
+
+    def set_aside(self) -> None:
+        """Show that the question is no part of the conversation."""
+        self.add_class("aside")
+
+
+class Notice(Static):
+    """What the app itself has to say: an error with its hint, a warning, an answer of /help."""
+
+    def __init__(self, message: str, hint: str = "", kind: str = "information") -> None:
+        parts = [Content(harmless(message))]
+        if hint:
+            parts.append(Content.styled(harmless(hint), "$text-muted"))
+        super().__init__(Content("\n").join(parts), classes=f"notice {kind}")
+
+    @classmethod
+    def of_error(cls, error: Ds4Error) -> "Notice":
+        return cls(error.message, error.hint, "error")
+
+
+class Answer(Vertical):
+    """What the model answered: its text (Markdown, or plain once it is old) and a footer.
+
+    Satisfies turn.AnswerView. Adding text never fails: if Markdown cannot show it, the answer
+    goes on as plain text.
+    """
+
+    def __init__(self, text: str = "", footer: str = "", *, is_rich: bool = True) -> None:
+        super().__init__(classes="answer")
+        self.text = text
+        self._footer = Static(footer, classes="footer", markup=False)
+        self._body: Widget = AnswerMarkdown(text) if is_rich else _plain(text)
+
+    def compose(self) -> ComposeResult:
+        yield self._body
+        yield self._footer
+
+    @property
+    def is_rich(self) -> bool:
+        return isinstance(self._body, AnswerMarkdown)
+
+    async def add_text(self, text: str) -> None:
+        self.text += text
+        if isinstance(self._body, AnswerMarkdown):
+            try:
+                await self._body.add(text)
+            except Exception:  # Textual's renderer against arbitrary text: the text must survive
+                log.exception("Markdown could not show an answer; it is shown as plain text")
+                await self.make_plain()
+        elif isinstance(self._body, Static):
+            self._body.update(harmless(self.text))
+
+    def show_progress(self, words: str) -> None:
+        self._footer.update(words)
+
+    async def settle(self, footer: str) -> None:
+        """The answer is whole (or as whole as it gets)."""
+        self._footer.update(footer)
+        if isinstance(self._body, AnswerMarkdown):
+            await self._body.settle()
+
+    async def make_plain(self) -> None:
+        if self.is_rich:
+            await self._show_as(_plain(self.text))
+
+    async def make_rich(self) -> None:
+        if not self.is_rich:
+            await self._show_as(AnswerMarkdown(self.text))
+
+    async def _show_as(self, body: Widget) -> None:
+        old, self._body = self._body, body
+        with self.app.batch_update():
+            await self.mount(body, before=old)
+            await old.remove()
+
+    @on(Markdown.LinkClicked)
+    def tell_link(self, event: Markdown.LinkClicked) -> None:
+        event.stop()
+        self.post_message(LinkChosen(event.href))
+
+
+class LinkChosen(Message):
+    """A link in an answer was clicked. Nothing is opened: its target is shown and copied."""
+
+    def __init__(self, href: str) -> None:
+        super().__init__()
+        self.href = href
+
+
+def _plain(text: str) -> Static:
+    return Static(harmless(text), classes="plain", markup=False)

@@ -1,0 +1,71 @@
+"""The conversation on the screen: its path from the first message to the last, as values.
+
+It says what a next question is asked on top of. Turns that never got an answer are not part of
+it: they stay in the store as branches that no leaf points at.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ds4tui.assistant import ModelInfo
+from ds4tui.chat.messages import Message
+from ds4tui.chat.store import Conversation, ConversationStore, StoredMessage, title_of
+
+
+def ids_key(info: ModelInfo) -> str:
+    """Names the vocabulary of sampled ids: ids of one model mean nothing to another."""
+    return f"{info.name} {info.architecture} {info.parameters} {info.quantisation}"
+
+
+@dataclass
+class OpenChat:
+    """Belongs to the UI loop. `id` is None until the first question is asked."""
+
+    title: str = ""
+    model: str = ""
+    system: str = ""
+    id: int | None = None
+    path: list[StoredMessage] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, stored: Conversation) -> tuple["OpenChat", str]:
+        """A loaded conversation, and the question at its end that got no answer ("" if none).
+
+        Such a question is taken off the path: the app puts it back into the prompt.
+        """
+        path = list(stored.path)
+        unanswered = ""
+        if path and path[-1].status == "partial" and not path[-1].message.text:
+            path.pop()
+            unanswered = path.pop().message.text if path else ""
+        return cls(stored.title, stored.model, stored.system, stored.id, path), unanswered
+
+    @property
+    def leaf_id(self) -> int | None:
+        return self.path[-1].id if self.path else None
+
+    def name_after(self, question: str) -> None:
+        self.title = title_of(question)
+
+    def messages(self, question: str, info: ModelInfo) -> list[Message]:
+        """What the model is asked: system prompt, path, question. Sampled ids are handed on
+        only to the model whose ids they are."""
+        asked = [Message("system", self.system)] if self.system else []
+        asked += [_for_model(stored, ids_key(info)) for stored in self.path]
+        return [*asked, Message("user", question)]
+
+    def add(self, store: ConversationStore, stored: StoredMessage) -> None:
+        """Add a message to `store` and to the end of the path."""
+        assert self.id is not None
+        new_id = store.add_message(
+            self.id, self.leaf_id, stored.message, stored.status, stored.stats
+        )
+        store.set_leaf(self.id, new_id)
+        self.path.append(replace(stored, id=new_id, parent_id=self.leaf_id))
+
+
+def _for_model(stored: StoredMessage, key: str) -> Message:
+    stats: dict[str, Any] = stored.stats or {}
+    if stored.message.sampled_ids is None or stats.get("ids_of") == key:
+        return stored.message
+    return replace(stored.message, sampled_ids=None)

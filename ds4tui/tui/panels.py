@@ -1,0 +1,292 @@
+"""What the panels say: pure functions from the engine's stats to styled text.
+
+No widget, no clock, no state: the same stats give the same content, so a panel is redrawn only
+when its content differs, and every line can be tested as a value.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from textual.content import Content
+
+from ds4tui.assistant import ModelInfo
+from ds4tui.engine.stats import EngineStats
+from ds4tui.events import Decision, PrefillProgress, Usage
+from ds4tui.tui.terminal_text import one_line
+
+HEADING = "bold $accent"
+QUIET = "dim"
+LABEL_CHARS = 10
+MIN_TITLE_CHARS = 12  # a shorter piece of a title says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class PanelView:
+    """All that a panel shows: the engine's stats and what only the app knows."""
+
+    stats: EngineStats | None = None  # None: no model is open
+    opening: str = ""  # what the opening of a model does right now
+    server_url: str = ""  # "" while the server is off
+
+
+# Words
+
+
+def prefill_words(progress: PrefillProgress) -> str:
+    """`prefill 3,072/8,214 (37%) 512 tok/s ETA 10s, 2,048 from cache`."""
+    rate = f" {progress.tokens_per_s:,.0f} tok/s" if progress.tokens_per_s else ""
+    left = progress.done < progress.total and progress.tokens_per_s
+    eta = f" ETA {duration_words(progress.eta_s)}" if left else ""
+    return (
+        f"prefill {progress.done:,}/{progress.total:,} ({percent(progress.done, progress.total)}%)"
+        f"{rate}{eta}, {progress.cached:,} from cache"
+    )
+
+
+def decision_words(decision: Decision) -> str:
+    """The last decision in a few words: `extend +212`, `rewind -48 -> 1,902`, `cold 512`."""
+    if decision.kind == "extend":
+        return f"extend +{decision.evaluated:,}"
+    if decision.kind == "rewind":
+        return f"rewind -{decision.dropped:,} -> {decision.kept:,}, then +{decision.evaluated:,}"
+    return f"{decision.kind} {decision.evaluated:,}"
+
+
+def usage_words(usage: Usage, stop_reason: str, status: str = "complete") -> str:
+    """The line under a finished answer."""
+    parts = []
+    if usage.ttft_ms:
+        parts.append(f"TTFT {seconds_words(usage.ttft_ms)}")
+    if usage.prompt_tokens:
+        rate = f" at {rate_words(usage.prefill_tps)}" if usage.prefill_tps else ""
+        parts.append(f"prefill {usage.evaluated_tokens:,}{rate}, {usage.cached_tokens:,} cached")
+    if usage.completion_tokens:
+        rate = f" at {rate_words(usage.decode_tps)}" if usage.decode_tps else ""
+        parts.append(f"decode {usage.completion_tokens:,}{rate}")
+    parts.append(ending_words(stop_reason, status))
+    return " · ".join(parts)
+
+
+_ENDINGS = {
+    "stop": "stop",
+    "length": "cut off at the length limit",
+    "cancelled": "stopped",
+    "failed": "failed",
+    "partial": "interrupted: ds4tui ended while this was written",
+}
+
+
+def ending_words(stop_reason: str, status: str) -> str:
+    """Why an answer ends where it ends."""
+    return _ENDINGS[status if status in ("partial", "failed", "cancelled") else stop_reason]
+
+
+def stored_usage_words(stats: dict[str, Any] | None, status: str) -> str:
+    """`usage_words` of a message that was loaded; of the ending alone if nothing was noted."""
+    stats = stats or {}
+    known = {f: stats.get("usage", {}).get(f, 0) for f in Usage.__dataclass_fields__}
+    stop_reason = str(stats.get("stop_reason", "stop"))
+    return usage_words(Usage(**known), stop_reason if stop_reason in _ENDINGS else "stop", status)
+
+
+def state_words(view: PanelView) -> str:
+    """What the engine is doing, for whom, and who waits."""
+    if view.stats is None:
+        return view.opening or "no model is open"
+    stats = view.stats
+    owner = {"person": " for you", "agent": " for an HTTP client"}.get(stats.origin, "")
+    words = stats.state + (owner if stats.job_id else "")
+    return words + (f" · {stats.queued_jobs} queued" if stats.queued_jobs else "")
+
+
+def percent(part: float, whole: float) -> int:
+    """Rounded down, so that 100 means all of it."""
+    return int(100 * part / whole) if whole else 0
+
+
+def rate_words(tokens_per_s: float) -> str:
+    """`48.1 t/s`, `512 t/s`."""
+    return f"{tokens_per_s:,.{0 if tokens_per_s >= 100 else 1}f} t/s"
+
+
+def seconds_words(milliseconds: float) -> str:
+    """`85 ms`, `0.85 s`, `12.3 s`."""
+    if milliseconds < 100:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1e3
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+
+
+def duration_words(seconds: float) -> str:
+    """`10s`, `2m05s`, `1h03m`: rounded up, a wait is never shown as over before it is."""
+    whole = int(seconds) + (seconds > int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
+
+
+def size_words(count: float) -> str:
+    """Bytes as `94.4 MB` (powers of ten, as downloads and disks are labelled)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("the loop returns")
+
+
+def bar(fraction: float, width: int) -> Content:
+    """A bar of `width` cells, filled in halves of a cell; it can be read without colour."""
+    halves = round(max(0.0, min(1.0, fraction)) * width * 2)
+    full, rest = divmod(halves, 2)
+    filled = "━" * full + "╾" * rest
+    return Content.assemble((filled, "$accent"), ("─" * (width - len(filled)), QUIET))
+
+
+# Header
+
+
+def header_content(info: ModelInfo | None, opening: str, title: str, width: int) -> Content:
+    """One line: the program, the model, and what the conversation is about."""
+    model = _model_words(info) if info else (f"opening {opening}…" if opening else "no model")
+    left = f" ds4tui  {model}"
+    room = width - len(left) - 3
+    right = _cut(one_line(title), room) if room >= MIN_TITLE_CHARS else ""
+    return Content.assemble(
+        (" ds4tui", HEADING),
+        f"  {_cut(model, width - 10)}",
+        (right.rjust(max(0, width - len(left) - 1)), QUIET),
+    )
+
+
+def _model_words(info: ModelInfo) -> str:
+    millions = info.parameters / 1e6
+    size = f"{millions:,.0f}M" if millions < 1000 else f"{millions / 1000:,.1f}B"
+    return f"{one_line(info.name)} · {info.quantisation} · {size} · {info.context_tokens:,} ctx"
+
+
+# Panels
+
+
+def kv_panel(view: PanelView, width: int) -> Content:
+    """The side panel, `width` cells wide."""
+    sections = [_engine_section(view)]
+    if view.stats is not None:
+        sections = [
+            _resident_section(view.stats, width),
+            _decision_section(view.stats.decision),
+            _speed_section(view.stats, width),
+            _session_section(view.stats),
+            *sections,
+        ]
+    sections.append(_server_section(view.server_url))
+    return Content("\n\n").join(sections)
+
+
+def _section(title: str, *lines: Content) -> Content:
+    return Content("\n").join([Content.styled(title, HEADING), *lines])
+
+
+def _row(label: str, value: str, style: str = "") -> Content:
+    return Content.assemble((label.ljust(LABEL_CHARS), QUIET), (value, style))
+
+
+def _resident_section(stats: EngineStats, width: int) -> Content:
+    resident, context = stats.resident_tokens, stats.context_tokens
+    return _section(
+        "KV cache",
+        _row("resident", f"{resident:,} / {context:,} ({percent(resident, context)}%)"),
+        bar(resident / context if context else 0.0, width),
+        _row("size", f"{size_words(stats.kv_bytes)}, weights {size_words(stats.weights_bytes)}"),
+    )
+
+
+def _decision_section(decision: Decision | None) -> Content:
+    if decision is None:
+        return _section("Last decision", Content.styled("none yet", QUIET))
+    lines = [
+        Content.styled(decision_words(decision), "bold"),
+        Content(decision.reason),
+        _row("common", f"{decision.common:,} of {decision.live:,} resident"),
+        _row("kept", f"{decision.kept:,} of {decision.prompt:,} wanted"),
+    ]
+    if decision.dropped:
+        lines.append(_row("dropped", f"{decision.dropped:,}", "$text-warning"))
+    return _section("Last decision", *lines)
+
+
+def _speed_section(stats: EngineStats, width: int) -> Content:
+    usage = stats.usage
+    lines = [
+        _row("TTFT", seconds_words(usage.ttft_ms) if usage.ttft_ms else "-"),
+        _row("prefill", rate_words(usage.prefill_tps) if usage.prefill_tps else "-"),
+        _row("decode", rate_words(usage.decode_tps) if usage.decode_tps else "-"),
+    ]
+    if stats.state == "prefilling" and stats.prefill is not None:
+        progress = stats.prefill
+        lines = [
+            bar(progress.done / progress.total if progress.total else 0.0, width),
+            Content(prefill_words(progress)),
+            *lines,
+        ]
+    return _section("Speed", *lines)
+
+
+def _session_section(stats: EngineStats) -> Content:
+    prompt, cached = stats.total_prompt_tokens, stats.total_cached_tokens
+    reused = f"{percent(cached, prompt)}% of {prompt:,} prompt tokens" if prompt else "-"
+    return _section(
+        "Since the start",
+        _row("requests", f"{stats.requests:,}"),
+        _row("reused", reused),
+        _row("written", f"{stats.total_completion_tokens:,} tokens"),
+    )
+
+
+def _engine_section(view: PanelView) -> Content:
+    lines = [Content(state_words(view))]
+    if view.stats is not None and view.stats.compute_path:
+        lines.append(Content.styled(view.stats.compute_path, QUIET))
+    return _section("Engine", *lines)
+
+
+def _server_section(url: str) -> Content:
+    if url:
+        return _section("Server", Content.styled(url, "$text-success"))
+    return _section("Server", Content.styled("off, F4 turns it on", QUIET))
+
+
+def status_strip(view: PanelView, width: int) -> Content:
+    """The panel on two lines, for narrow terminals."""
+    if view.stats is None:
+        return Content.styled(_cut(state_words(view), width), QUIET)
+    first, second = _strip_lines(view.stats)
+    state = state_words(view) + (f" · {view.server_url}" if view.server_url else "")
+    return Content("\n").join(
+        [
+            Content.assemble(
+                ("KV ", HEADING),
+                bar(percent(view.stats.resident_tokens, view.stats.context_tokens) / 100, 8),
+                _cut(f" {first}", width - 11),
+            ),
+            Content.styled(_cut(f"{state} · {second}" if second else state, width), QUIET),
+        ]
+    )
+
+
+def _strip_lines(stats: EngineStats) -> tuple[str, str]:
+    resident = f"{stats.resident_tokens:,}/{stats.context_tokens:,}"
+    if stats.state == "prefilling" and stats.prefill is not None:
+        return prefill_words(stats.prefill), f"{resident} resident"
+    decided = f" · {decision_words(stats.decision)}" if stats.decision else ""
+    usage = stats.usage
+    speeds = (
+        f"TTFT {seconds_words(usage.ttft_ms)}" if usage.ttft_ms else "",
+        f"prefill {rate_words(usage.prefill_tps)}" if usage.prefill_tps else "",
+        f"decode {rate_words(usage.decode_tps)}" if usage.decode_tps else "",
+    )
+    return f"{resident} resident{decided}", " · ".join(s for s in speeds if s)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

@@ -1,0 +1,115 @@
+"""The prompt: a text area that sends on Enter and never loses what was typed.
+
+It knows no command and no engine. It posts what a person wants (send, scroll, complete), and
+the app decides; the text stays until the app takes it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+from ds4tui.tui.terminal_text import pasted
+
+NEWLINE_KEYS = ("shift+enter", "alt+enter", "ctrl+j", "ctrl+enter")
+# Keys that move in the transcript although the prompt has the focus.
+SCROLL_KEYS = {
+    "pageup": "page_up",
+    "pagedown": "page_down",
+    "ctrl+up": "up",
+    "ctrl+down": "down",
+    "ctrl+home": "home",
+    "ctrl+end": "end",
+}
+
+
+class Prompt(TextArea):
+    """A multi-line prompt, up to eight lines high."""
+
+    @dataclass
+    class Submitted(Message):
+        """Enter was pressed. The text is still in the prompt."""
+
+        text: str
+
+    @dataclass
+    class Scroll(Message):
+        """The transcript is to be scrolled: page_up, page_down, up, down, home or end."""
+
+        direction: str
+
+    @dataclass
+    class Choose(Message):
+        """A key for the list of completions: up, down, tab or enter."""
+
+        key: str
+
+    @dataclass
+    class CopyWanted(Message):
+        text: str
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            id=id, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False
+        )
+        self.cursor_blink = False  # nothing moves while idle
+        self.is_completing = False
+        """Set by the app while completions are shown: up, down, tab and Enter go to them."""
+        self._sent: Sequence[str] = ()
+        self._recalled: int | None = None
+
+    def take(self) -> str:
+        """Empty the prompt and return what was in it."""
+        text = self.text
+        self.text = ""
+        self._recalled = None
+        return text
+
+    def put(self, text: str) -> None:
+        """Show `text` with the cursor at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def remember(self, sent: Sequence[str]) -> None:
+        """The texts that Up brings back into an empty prompt, oldest first."""
+        self._sent = sent
+
+    async def _on_key(self, event: events.Key) -> None:
+        key = event.key
+        if key in NEWLINE_KEYS:
+            self._replace_via_keyboard("\n", *self.selection)
+        elif key in SCROLL_KEYS:
+            self.post_message(self.Scroll(SCROLL_KEYS[key]))
+        elif self.is_completing and key in ("up", "down", "tab", "enter"):
+            self.post_message(self.Choose(key))
+        elif key == "enter":
+            self.post_message(self.Submitted(self.text))
+        elif key not in ("up", "down") or not self._recall(-1 if key == "up" else 1):
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default()  # of TextArea's own handler
+        event.stop()
+        if result := self._replace_via_keyboard(pasted(event.text), *self.selection):
+            self.move_cursor(result.end_location)
+
+    def _recall(self, step: int) -> bool:
+        """Step through what was sent; only from an empty prompt or a recalled, unchanged text."""
+        at = len(self._sent) if self._recalled is None else self._recalled
+        expected = self._sent[at] if at < len(self._sent) else ""
+        place = at + step
+        if self.text != expected or place < 0 or (self._recalled is None and step > 0):
+            return False
+        self._recalled = place if place < len(self._sent) else None
+        self.put(self._sent[place] if self._recalled is not None else "")
+        return True
+
+    def action_cut(self) -> None:
+        if self.selected_text:
+            self.post_message(self.CopyWanted(self.selected_text))
+            self._delete_via_keyboard(*self.selection)

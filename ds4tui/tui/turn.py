@@ -1,0 +1,211 @@
+"""One question and its answer at work: journal, engine events, widget, in that order of trust.
+
+A turn runs as one task on the UI loop. It never blocks: rendering runs on a thread, events come
+through an inbox at a bounded rate, the journal has its own thread. However it ends (finished,
+stopped, failed), the answer's last word is in the store when `run` returns.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from ds4tui.assistant import Assistant, Job
+from ds4tui.chat.messages import Message
+from ds4tui.chat.store import MessageStatus, StoredMessage
+from ds4tui.engine.requests import SamplingParams
+from ds4tui.errors import Ds4Error, EngineError
+from ds4tui.events import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    PrefillProgress,
+    Queued,
+    StopReason,
+    TokenText,
+    Usage,
+)
+from ds4tui.tui.background import in_thread
+from ds4tui.tui.inbox import BATCHES_PER_S, Inbox
+from ds4tui.tui.journal import Journal
+from ds4tui.tui.open_chat import OpenChat, ids_key
+from ds4tui.tui.panels import decision_words, prefill_words
+
+log = logging.getLogger(__name__)
+
+# A process that is killed loses at most this much of an answer.
+JOURNAL_INTERVAL_S = 1.0
+
+
+class AnswerView(Protocol):
+    """Where an answer is shown."""
+
+    async def add_text(self, text: str) -> None: ...
+    def show_progress(self, words: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """How a turn ended. `answered`: it belongs to the conversation from now on."""
+
+    question: str
+    text: str
+    status: MessageStatus
+    stop_reason: StopReason
+    usage: Usage
+    error: Ds4Error | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.error is None and (bool(self.text) or self.status == "complete")
+
+
+class Turn:
+    """Made when a question is sent; `run` once, `cancel` at any time, on the UI loop."""
+
+    def __init__(
+        self,
+        question: str,
+        chat: OpenChat,
+        assistant: Assistant,
+        sampling: SamplingParams,
+        journal: Journal,
+    ) -> None:
+        self.question = question
+        self._chat = chat
+        self._assistant = assistant
+        self._sampling = sampling
+        self._journal = journal
+        self._inbox = Inbox()
+        self._job: Job | None = None
+        self._is_cancelled = False
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._decision: Decision | None = None
+        self._ending: Finished | Failed | None = None
+        self._journalled_s = time.monotonic()
+
+    @property
+    def job_id(self) -> str:
+        """The engine's name for it; "" before the engine was asked."""
+        return self._job.job_id if self._job is not None else ""
+
+    def cancel(self) -> None:
+        """Stop within one step of the engine; what there is of the answer is kept."""
+        self._is_cancelled = True
+        if self._job is not None:
+            self._job.cancel()
+
+    async def run(self, view: AnswerView) -> TurnEnd:
+        """Answer the question into `view`. Raises nothing: what went wrong is in the end."""
+        question_id, answer_id = await self._journal.begin_turn(self._chat, self.question)
+        error: Ds4Error | None = None
+        try:
+            await self._work(answer_id, view)
+        except Ds4Error as exc:
+            error = exc
+        except Exception as exc:  # the turn's root: shown in the transcript, not a crash
+            log.exception("a turn failed")
+            error = EngineError(f"The answer failed: {exc}.", "The log file has the details.")
+            self.cancel()
+        end = self._end(error)
+        await self._store(question_id, answer_id, end)
+        return end
+
+    async def _work(self, answer_id: int, view: AnswerView) -> None:
+        messages = self._chat.messages(self.question, self._assistant.info)
+        if self._is_cancelled:
+            return
+        view.show_progress("asking the engine")
+        self._job = await in_thread("ds4tui-render", lambda: self._submit(messages))
+        if self._is_cancelled:
+            self._job.cancel()
+        while self._ending is None:
+            await self._take(await self._inbox.batch(), view)
+            self._journal_now_and_then(answer_id)
+            if self._ending is None:
+                await asyncio.sleep(1 / BATCHES_PER_S)
+        if isinstance(self._ending, Failed):
+            raise _readable(self._ending.error)
+
+    def _submit(self, messages: Sequence[Message]) -> Job:
+        return self._assistant.chat(messages, self._sampling, self._inbox.push)
+
+    async def _take(self, events: Sequence[Event], view: AnswerView) -> None:
+        shown = ""
+        progress = ""
+        for event in events:
+            match event:
+                case TokenText(text=text, token_ids=ids):
+                    shown += text
+                    self._ids.extend(ids)
+                case Finished() | Failed():
+                    self._ending = event
+                case Decision():
+                    self._decision = event
+                    progress = f"{decision_words(event)}: {event.reason}"
+                case PrefillProgress():
+                    progress = prefill_words(event)
+                case Queued(ahead=ahead):
+                    progress = f"waiting: {ahead} before this one" if ahead else "starting"
+        if progress and not self._texts:
+            view.show_progress(progress)
+        if shown:
+            if not self._texts:
+                view.show_progress("writing")
+            self._texts.append(shown)
+            await view.add_text(shown)
+
+    def _journal_now_and_then(self, answer_id: int) -> None:
+        now = time.monotonic()
+        if self._texts and now - self._journalled_s >= JOURNAL_INTERVAL_S:
+            self._journalled_s = now
+            text = "".join(self._texts)
+            self._journal.note_progress(answer_id, text, tuple(self._ids), self._stats(None))
+
+    def _end(self, error: Ds4Error | None) -> TurnEnd:
+        text = "".join(self._texts)
+        if error is not None:
+            usage = self._ending.usage if self._ending is not None else Usage()
+            return TurnEnd(self.question, text, "failed", "stop", usage, error)
+        if not isinstance(self._ending, Finished):  # stopped before the engine was asked
+            return TurnEnd(self.question, text, "cancelled", "cancelled", Usage())
+        reason = self._ending.stop_reason
+        status: MessageStatus = "cancelled" if reason == "cancelled" else "complete"
+        return TurnEnd(self.question, text, status, reason, self._ending.usage)
+
+    async def _store(self, question_id: int, answer_id: int, end: TurnEnd) -> None:
+        # After a stop string the ids say more than was shown: such an answer goes by its text.
+        finished = self._ending if isinstance(self._ending, Finished) else None
+        ids = finished.token_ids if finished and finished.stop_string is None else None
+        stats = self._stats(end)
+        await self._journal.end_turn(answer_id, end.text, ids, end.status, stats)
+        if end.answered:
+            now = time.time()
+            parent = self._chat.leaf_id
+            asked = Message("user", self.question)
+            answer = Message("assistant", end.text, ids)
+            self._chat.path += [
+                StoredMessage(question_id, parent, asked, "complete", None, now),
+                StoredMessage(answer_id, question_id, answer, end.status, stats, now),
+            ]
+        else:
+            await self._journal.set_leaf(self._chat)
+
+    def _stats(self, end: TurnEnd | None) -> dict[str, Any]:
+        info = self._assistant.info
+        stats: dict[str, Any] = {"model": info.name, "ids_of": ids_key(info)}
+        if self._decision is not None:
+            stats["decision"] = asdict(self._decision)
+        if end is not None:
+            stats |= {"usage": asdict(end.usage), "stop_reason": end.stop_reason}
+        return stats
+
+
+def _readable(error: Exception) -> Ds4Error:
+    if isinstance(error, Ds4Error):
+        return error
+    return EngineError(f"The engine failed: {error}.", "The log file has the details.")

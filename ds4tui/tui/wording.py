@@ -1,0 +1,101 @@
+"""Sentences of the app that are longer than a label. Pure functions of what happened."""
+
+from ds4tui.assistant import ModelInfo
+from ds4tui.errors import StoreError
+from ds4tui.tui.clipboard import CopyOutcome
+from ds4tui.tui.panels import size_words
+from ds4tui.tui.system_prompt import CostOfChange
+
+NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model NAME opens one."
+UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
+NO_CONVERSATION = "There is no conversation to continue yet."
+
+# A message and its hint.
+Words = tuple[str, str]
+
+
+def prompt_borders(
+    *, is_queued: bool, is_busy: bool, opening: str, is_at_end: bool
+) -> tuple[str, str]:
+    """The prompt's title (what it waits for) and subtitle (what Enter does)."""
+    title = "" if is_at_end else "↓ more below: Ctrl+End"
+    busy = f"{opening} is being opened" if opening else "an answer is written" if is_busy else ""
+    if is_queued:
+        when = "the model is open" if opening else "this answer is done"
+        return f"queued: sent when {when}", "Enter or any change takes it back"
+    if busy:
+        return title, f"{busy} · Enter queues"
+    return title, "Enter sends · Shift+Enter or Ctrl+J new line · / commands"
+
+
+def opening(name: str, words: str) -> str:
+    """What the opening of a model does; "" if none is opened."""
+    return f"opening {name}: {words}" if name and words else f"opening {name}" if name else ""
+
+
+def no_command(name: str) -> str:
+    return f"There is no command /{name}. (A space before the slash sends it as text.)"
+
+
+def copied(what: str, outcome: CopyOutcome) -> str:
+    """The truth about a copy: done, or sent to a terminal that does not answer."""
+    if outcome.tool == "tmux":
+        return f"{what} was copied to tmux's buffer and handed to its terminal."
+    if outcome.tool is not None:
+        return f"{what} was copied ({outcome.tool})."
+    why = f" ({outcome.problem})" if outcome.problem else ""
+    return f"{what} was sent to the terminal{why}; whether it took it, terminals do not say."
+
+
+def second_press(is_busy: bool) -> str:
+    """After the first Ctrl+C."""
+    return "Ctrl+C again quits." + (" Esc stops the answer." if is_busy else "")
+
+
+def nothing_is_kept(problem: StoreError) -> Words:
+    return (
+        f"Conversations are not kept: {problem.message} "
+        "What you write now is lost when ds4tui ends.",
+        problem.hint,
+    )
+
+
+def not_pulled(name: str) -> Words:
+    return (
+        "No model is open.",
+        f"/model {name} offers the download again, /model PATH opens a GGUF file, "
+        f"`ds4tui pull {name}` does it outside.",
+    )
+
+
+def open_model(info: ModelInfo | None) -> Words:
+    if info is None:
+        return "No model is open.", "/model NAME or /model PATH opens one."
+    return (
+        f"{info.name}: {info.architecture}, {info.quantisation}, {info.parameters / 1e6:,.0f}M "
+        f"parameters, {size_words(info.file_bytes)}, {info.context_tokens:,} tokens of context.",
+        info.path,
+    )
+
+
+def system_prompt(system: str) -> Words:
+    if not system:
+        return "This chat has no system prompt of its own.", "/system TEXT sets one."
+    return f"The system prompt of this chat: {system}", "/system off removes it."
+
+
+def system_prompt_set(system: str, cost: CostOfChange | None) -> Words:
+    """What a new system prompt costs, told before the next question pays for it."""
+    done = "The system prompt is set." if system else "The system prompt is removed."
+    if cost is None:
+        return done, "It holds from the next question on."
+    if not cost.is_resident:
+        return done, (
+            "It stands before everything else. What is resident now is not this chat, so its "
+            f"{cost.evaluated:,} tokens are evaluated with the next question anyhow."
+        )
+    return done, (
+        f"It stands before everything else: of {cost.resident:,} resident tokens the next question "
+        f"keeps {cost.kept:,} and drops {cost.dropped:,}; {cost.evaluated:,} tokens of this chat "
+        "are evaluated (again)."
+    )
