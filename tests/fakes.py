@@ -272,8 +272,10 @@ class FakeEngine:
 
     `token_delay_s` and `chunk_delay_s` are waited before a token and a prefill chunk; cancelling
     cuts them short. `hold()` makes the engine stop before its next step, `release(n)` lets n
-    steps (chunks and tokens) pass, `release()` all. `fail_after` tokens, `error` ends the job as
-    Failed. `requests` lists what was submitted. Reuse is planned by the real `plan_sync`.
+    steps (the decision, chunks, tokens) pass, `release()` all. After `fail_after` tokens `error`
+    ends the job as Failed. `requests` lists what was submitted. Reuse is planned by the real
+    `plan_sync`. Unlike the real engine it has no end-of-turn token: none is counted, and the last
+    token is never fed.
     """
 
     def __init__(

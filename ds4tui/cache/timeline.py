@@ -175,10 +175,10 @@ class Timeline:
         the timeline or inside an image span."""
         if not 0 <= length <= self._length:
             raise ValueError(f"no prefix of {length} ids in a timeline of {self._length}")
-        if self.snapped(length) != length:
-            raise ValueError(f"a prefix of {length} ids would cut an image")
         if length == self._length:
             return self
+        if self.snapped(length) != length:
+            raise ValueError(f"a prefix of {length} ids would cut an image")
         return Timeline(self._ledger, length, tuple(s for s in self._spans if s.end <= length))
 
     def snapped(self, position: int) -> int:

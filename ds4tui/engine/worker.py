@@ -111,9 +111,9 @@ class Engine:
         try:
             loaded = self._load()
             session = Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens)
-        except Exception as exc:  # wait_ready and submit tell it
+        except BaseException as exc:  # whatever it is: who waits for the model must be told
             _log.error("the model could not be loaded: %s", exc)
-            self._give_up(exc)
+            self._give_up(exc if isinstance(exc, Exception) else EngineError(f"Loading: {exc!r}"))
             return
         self._loaded_ready(loaded, session)
         try:

@@ -537,6 +537,16 @@ def test_a_load_that_fails_is_told_to_all() -> None:
     engine.close()
 
 
+def test_a_load_that_is_torn_down_hangs_nobody() -> None:
+    def load() -> LoadedModel:
+        raise SystemExit(3)
+
+    engine = Engine(load)
+    engine.start()
+    with pytest.raises(EngineError, match="SystemExit"):
+        engine.wait_ready(20)
+
+
 def test_jobs_submitted_while_the_model_loads_wait_and_are_checked() -> None:
     begin = threading.Event()
     loaded = LoadedModel("fake", FakeModel(), ByteTokenizer())  # type: ignore[arg-type]

@@ -1,0 +1,204 @@
+"""The assistant: exact replay from turn to turn, refusals before work, and its fakes' honesty."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from ds4tui.assistant import Assistant
+from ds4tui.chat.messages import Message
+from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.worker import Engine
+from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
+from ds4tui.events import Decision, Event, Failed, Finished, PrefillProgress, TokenText
+from tests.fakes import (
+    END_OF_TURN,
+    ByteTokenizer,
+    EventLog,
+    FakeAssistant,
+    FakeChatFormat,
+    FakeModel,
+    fake_info,
+    scripted,
+)
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=20)
+HELLO = (Message("user", "Hello"),)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeAssistant]:
+    assistant = FakeAssistant("A reply.")
+    yield assistant
+    assistant.close()
+
+
+def over_the_real_engine(model: FakeModel) -> Assistant:
+    engine = Engine(lambda: LoadedModel("fake", model, ByteTokenizer()))  # type: ignore[arg-type]
+    engine.start()
+    engine.wait_ready(20)
+    return Assistant(fake_info(model.context_tokens), engine, FakeChatFormat())  # type: ignore[arg-type]
+
+
+def chat(
+    assistant: Assistant, messages: Any = HELLO, sampling: SamplingParams = GREEDY
+) -> EventLog:
+    log = EventLog()
+    job = assistant.chat(messages, sampling, log)
+    assert job.wait(20)
+    return log
+
+
+def finished(log: EventLog) -> Finished:
+    ending = log.wait_end()
+    assert isinstance(ending, Finished), ending
+    return ending
+
+
+def decision(log: EventLog) -> Decision:
+    found: Decision = log.of_type(Decision)[0]
+    return found
+
+
+def follow_up(reply: str) -> list[Message]:
+    return [*HELLO, Message("assistant", reply), Message("user", "Go on")]
+
+
+@pytest.fixture
+def real() -> Iterator[Assistant]:
+    """The real engine; the fake model babbles random bytes that are no text: only exact replay
+    can find them again."""
+    assistant = over_the_real_engine(FakeModel())
+    yield assistant
+    assistant.close()
+
+
+@pytest.mark.parametrize("alter", [str, str.strip, lambda text: f" {text}\n"])
+def test_a_reply_sent_back_renders_to_what_is_resident(real: Assistant, alter: Any) -> None:
+    first = chat(real)
+    assert len(finished(first).token_ids) > 1
+    second = chat(real, follow_up(alter(first.text)))
+    assert decision(second).kind == "extend"
+    assert decision(second).kept == decision(first).prompt + len(finished(first).token_ids) - 1
+
+
+def test_an_edited_reply_is_not_taken_for_the_sampled_one(real: Assistant) -> None:
+    first = chat(real)
+    edited = chat(real, follow_up("Something else"))
+    assert decision(edited).kind == "rewind"
+    assert decision(edited).kept == decision(first).prompt
+
+
+def test_a_cancelled_reply_is_remembered_too(fake: FakeAssistant) -> None:
+    fake.engine.hold()
+    log = EventLog()
+    job = fake.chat(HELLO, GREEDY, log)
+    fake.engine.release(3)
+    log.wait_for(lambda e: isinstance(e, PrefillProgress) and e.done == e.total)
+    fake.engine.release(3)
+    log.wait_for(lambda e: isinstance(e, TokenText) and log.text == "A r")
+    job.cancel()
+    assert finished(log).stop_reason == "cancelled"
+    fake.engine.release()
+    resumed = chat(fake, follow_up("A r"))
+    assert decision(resumed).kept == decision(log).prompt + 2  # the last one was not fed
+
+
+def test_after_a_stop_string_the_reply_is_rendered_from_its_text() -> None:
+    assistant = FakeAssistant("one STOP two")
+    first = chat(assistant, sampling=SamplingParams(stop=("STOP",)))
+    assert (first.text, finished(first).stop_string) == ("one ", "STOP")
+    expected = assistant.format.render(follow_up("one "))
+    assert assistant.render(follow_up("one ")) == expected
+    second = chat(assistant, follow_up("one "))
+    assert decision(second).kept == decision(first).prompt + len("one ")
+    assistant.close()
+
+
+def test_refusals_come_before_any_work(fake: FakeAssistant) -> None:
+    with pytest.raises(RequestError):
+        fake.chat((), GREEDY, EventLog())
+    with pytest.raises(ContextOverflow):
+        fake.chat((Message("user", "x" * 5000),), GREEDY, EventLog())
+    assert fake.engine.requests == []
+
+
+def test_complete_takes_the_text_as_it_is(fake: FakeAssistant) -> None:
+    log = EventLog()
+    assert fake.complete("a<end>", GREEDY, log).wait(20)
+    assert fake.engine.requests[0].timeline.ids.tolist() == list(b"a<end>")
+    assert log.text == "A reply."
+
+
+def test_requests_carry_origin_sampling_and_stop_tokens(fake: FakeAssistant) -> None:
+    fake.chat(HELLO, GREEDY, EventLog(), "agent").wait(20)
+    request = fake.engine.requests[0]
+    assert (request.origin, request.sampling) == ("agent", GREEDY)
+    assert request.stop_token_ids == {END_OF_TURN}
+
+
+def test_stats_and_close_are_the_engines(fake: FakeAssistant) -> None:
+    chat(fake)
+    assert fake.stats is fake.engine.stats
+    assert fake.stats.requests == 1
+    fake.close()
+    assert fake.stats.state == "closed"
+    with pytest.raises(EngineClosed):
+        fake.chat(HELLO, GREEDY, EventLog())
+
+
+def summary(log: EventLog) -> list[Any]:
+    """What front-ends see, without times: kinds of events in order, counts and text."""
+    end = finished(log)
+    usage = end.usage
+    return [
+        [kind.__name__ for kind, _ in groupby(log.events, type)],
+        log.text,
+        end.token_ids,
+        (end.stop_reason, end.stop_string),
+        (usage.prompt_tokens, usage.cached_tokens, usage.evaluated_tokens),
+        (decision(log).kind, decision(log).kept, decision(log).evaluated),
+    ]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        GREEDY,
+        SamplingParams(temperature=0.0, max_tokens=3),
+        SamplingParams(temperature=0.0, stop=("STOP",)),
+    ],
+)
+def test_the_fake_engine_says_what_the_real_one_says(sampling: SamplingParams) -> None:
+    reply = "Hé STOP you"
+    fake = FakeAssistant(reply)
+    model = FakeModel()
+    model.choose = scripted(len(fake.render(HELLO)), [*reply.encode(), END_OF_TURN])
+    real = over_the_real_engine(model)
+    for _ in range(2):
+        assert summary(chat(fake, sampling=sampling)) == summary(chat(real, sampling=sampling))
+    fake.close()
+    real.close()
+
+
+def test_the_fake_engine_can_fail_and_close_in_the_middle() -> None:
+    failing = FakeAssistant("A reply.", error=EngineError("broken"), fail_after=2)
+    log = chat(failing)
+    assert isinstance(log.events[-1], Failed)
+    assert log.text == "A "
+    failing.engine.error = None
+    failing.engine.hold()
+    held = EventLog()
+    failing.chat(HELLO, GREEDY, held)
+    failing.close()
+    assert finished(held).stop_reason == "cancelled"
+
+
+def test_a_listener_hears_every_event_once(fake: FakeAssistant) -> None:
+    heard: list[Event] = []
+    fake.chat(HELLO, GREEDY, heard.append).wait(20)
+    assert [type(e).__name__ for e in heard[:2]] == ["Queued", "Decision"]
+    assert sum(isinstance(e, Finished) for e in heard) == 1
+    assert "".join(e.text for e in heard if isinstance(e, TokenText)) == "A reply."
