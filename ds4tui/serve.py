@@ -58,11 +58,11 @@ def _serve(assistant: Assistant, settings: Settings, signals: "_Signals") -> int
     try:
         _say(f"{assistant.info.name} computes on {assistant.stats.compute_path}")
         _say(f"{assistant.info.name} is served on {server.url}/v1 (Ctrl-C stops)")
-        while server.is_running:
+        while server.is_running and assistant.stats.state != "closed":
             exit_code = signals.wait(POLL_S)
             if exit_code is not None:
                 return exit_code
-        _say("the HTTP server failed; see the log")
+        _say(f"the {'engine' if server.is_running else 'HTTP server'} failed; see the log")
         return 1
     finally:
         server.stop(STOP_SERVER_S)

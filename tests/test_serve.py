@@ -201,6 +201,13 @@ def test_a_server_that_dies_ends_it_with_1(
     wait_until(lambda: assistant.stats.state == "closed")
 
 
+def test_an_engine_that_dies_ends_it_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assistant = FakeAssistant()
+    assistant.close()
+    assert serve.run(Settings(port=0), lambda name, progress: assistant) == 1
+    assert "the engine failed" in capsys.readouterr().err
+
+
 def test_the_settings_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(port=0, api_key="secret", temperature=0.1, max_tokens=7)
     assistant = FakeAssistant()

@@ -51,6 +51,7 @@ def create_app(
             Exception: handle_internal_error,
         },
     )
+    app.router.redirect_slashes = False  # a redirect would repeat the client's Host header
     app.state.service = Service(assistant, defaults or SamplingParams(), keep_alive_s)
     app.state.endpoints = tuple(route.path for route in ROUTES)
     return app

@@ -67,12 +67,9 @@ async def cache(request: Request) -> Response:
 async def chat_completions(request: Request) -> Response:
     service = Service.of(request)
     try:
-        body = await read_body(request)
+        call = await _read_call(request, service)
     except ClientDisconnect:
         return _gone(request, "while it sent the request")
-    vocab_size = service.assistant.format.tokenizer.vocab_size
-    call = await anyio.to_thread.run_sync(parse_chat, body, service.defaults, vocab_size)
-    service.require_model(call.model)
     events = await service.jobs.begin(partial(_submit, service, call))
     head = ReplyHead(
         service.assistant.info.name, call.sampling.logprobs is not None, call.include_usage
@@ -80,6 +77,14 @@ async def chat_completions(request: Request) -> Response:
     if call.stream:
         return _stream(request, service, head, events)
     return await _whole(request, head, events)
+
+
+async def _read_call(request: Request, service: Service) -> ChatCall:
+    body = await read_body(request)
+    vocab_size = service.assistant.format.tokenizer.vocab_size
+    call = await anyio.to_thread.run_sync(parse_chat, body, service.defaults, vocab_size)
+    service.require_model(call.model)
+    return call
 
 
 def _submit(service: Service, call: ChatCall, listener: Listener) -> Job:

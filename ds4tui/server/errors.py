@@ -109,7 +109,7 @@ async def handle_internal_error(request: Request, error: Exception) -> Response:
 async def handle_http_exception(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, reworded."""
     assert isinstance(error, HTTPException)
-    path = request.url.path
+    path = request.scope["path"]  # request.url also reads the Host header, which may be anything
     if error.status_code == 404:
         known = "The endpoints are " + ", ".join(request.app.state.endpoints) + "."
         problem = ApiError(404, f"There is no {path} here.", code="unknown_endpoint", hint=known)

@@ -45,5 +45,6 @@ def _log(scope: Scope, status: int, took_s: float) -> None:
     level = logging.DEBUG if scope["path"] in _POLLED else logging.INFO
     # The raw path is still percent-encoded, so that nobody can put a line end into the log.
     path = scope.get("raw_path", b"").decode("ascii", "replace")
-    note = scope.get("state", {}).get("note", "")
+    # Neither can anybody through a note, which may quote what was sent.
+    note = "".join(c if c.isprintable() else "?" for c in scope.get("state", {}).get("note", ""))
     logger.log(level, "%s %s %d %.2fs %s", scope["method"], path, status, took_s, note)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 # requests that are on their way.
 KEEP_CONNECTION_S = 75
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 30.0
 
 
 class ServerHandle:
@@ -60,7 +60,8 @@ class ServerHandle:
         no address of this machine.
         """
         app = create_app(assistant, api_key, defaults=defaults)
-        handle = cls(app, bind(host, port), host, _exposure(host, api_key))
+        sockets = bind(host, port)
+        handle = cls(app, sockets, host, "" if api_key else _exposure(host, sockets))
         if handle.warning:
             logger.warning(handle.warning)
         handle._thread.start()
@@ -127,8 +128,9 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
         self.config.timeout_graceful_shutdown = timeout_s  # type: ignore[assignment]
-        self.should_exit = self._loop is None
-        if self._loop is not None:
+        if self._loop is None:
+            self.should_exit = True
+        else:
             with contextlib.suppress(RuntimeError):  # the loop has closed: it stopped already
                 self._loop.call_soon_threadsafe(begin)
 
@@ -149,17 +151,11 @@ def _config(app: Starlette) -> uvicorn.Config:
     )
 
 
-def _exposure(host: str, api_key: str | None) -> str:
-    if api_key or _is_loopback(host):
+def _exposure(host: str, sockets: list[socket.socket]) -> str:
+    addresses = [sock.getsockname()[0].partition("%")[0] for sock in sockets]
+    if all(ipaddress.ip_address(address).is_loopback for address in addresses):
         return ""
     return (
         f"The server on {host} can be reached from the network and needs no key: "
         "anyone there can use the model. Set an API key, or listen on 127.0.0.1."
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

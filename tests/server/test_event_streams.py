@@ -188,10 +188,15 @@ def test_log_lines(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     running = serve(FakeAssistant("Yes."))
     assert running.get("/health").status == 200
     assert running.get("/v1/nowhere%0Aforged").status == 404
+    forging = (
+        b'{"messages": [{"role": "user", "content": "x"}], "logit_bias": {"\\n0:00 forged": 1}}'
+    )
+    assert running.post("/v1/chat/completions", forging).status == 400
     read_to_end(open_stream(running))
     wait_until(lambda: "finish=stop" in caplog.text)
     lines = [r.getMessage() for r in caplog.records if r.name == "ds4tui.server.requestlog"]
-    assert len(lines) == 2  # not /health
+    assert len(lines) == 3  # not /health
+    assert not any("\n" in line for line in lines)
     assert lines[0].startswith("GET /v1/nowhere%0Aforged 404 ")
-    assert lines[1].startswith("POST /v1/chat/completions 200 ")
-    assert "prompt=203 cached=0 evaluated=203 completion=4" in lines[1]
+    assert lines[2].startswith("POST /v1/chat/completions 200 ")
+    assert "prompt=203 cached=0 evaluated=203 completion=4" in lines[2]

@@ -142,6 +142,16 @@ def test_unknown_paths_and_methods(serve: Serve) -> None:
     assert running.ask("DELETE", "/v1/models").status == 405
 
 
+@pytest.mark.parametrize("host", ["[", "a b", "x:y:z", "\xff"])
+def test_no_host_header_confuses_an_error(serve: Serve, host: str) -> None:
+    assert serve().get("/v1/nowhere", headers={"Host": host}).status in (400, 404)
+
+
+@pytest.mark.parametrize("path", ["/health/", "/v1/chat/completions/", "/%2e%2e/health", "//"])
+def test_paths_are_taken_as_they_are(serve: Serve, path: str) -> None:
+    assert serve().get(path).status == 404
+
+
 def test_health_and_cache(serve: Serve) -> None:
     running = serve(FakeAssistant("Yes."))
     assert running.get("/health").json == {"status": "ok"}
