@@ -261,6 +261,7 @@ def test_render_text_is_what_the_template_says(format_of: Formats) -> None:
 def test_lone_surrogates_do_no_harm(format_of: Formats) -> None:
     ids = ids_of(format_of("chatml"), [user("a\ud800b")])
     assert ids == ids_of(format_of("chatml"), [user("a\ufffdb")])
+    assert "a\ufffdb" in format_of("chatml").render_text([user("a\ud800b")])
 
 
 def test_messages_are_not_changed(format_of: Formats) -> None:

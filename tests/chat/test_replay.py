@@ -86,9 +86,10 @@ def test_an_empty_reply_is_remembered(memory: ReplayMemory) -> None:
     assert memory.recall(with_reply(" "))[2].sampled_ids == ()
 
 
-def test_role_and_text_do_not_run_together() -> None:
+@pytest.mark.parametrize("text", ["auser b", "a user b", "auser 1 b", "auser1b", "a\nuser\nb"])
+def test_role_and_text_do_not_run_together(text: str) -> None:
     memory = ReplayMemory()
-    memory.remember([Message("user", "a user 1 b")], "x", (1,))
+    memory.remember([Message("user", text)], "x", (1,))
     split = [Message("user", "a"), Message("user", "b"), Message("assistant", "x")]
     assert memory.recall(split) == split
 
