@@ -54,17 +54,28 @@ class RowWorkers:
             future.result()
 
 
+_limit = THREADS_MAX
+
+
+def limit_threads(threads: int) -> None:
+    """Use at most so many threads. Before the first model is loaded only."""
+    global _limit
+    if workers.cache_info().currsize:
+        raise RuntimeError("The threads of the CPU kernels are running already.")
+    _limit = threads
+
+
 @cache
 def workers() -> RowWorkers:
     """The workers of this process. OpenBLAS is told to use one thread from now on; where it
     cannot be told, it keeps its own threads and there is one worker."""
     controlled = _one_blas_thread()
-    threads = min(_cpus(), THREADS_MAX) if controlled else 1
+    threads = min(cpus(), _limit) if controlled else 1
     log.info("CPU kernels: %d threads, OpenBLAS %s", threads, controlled or "left as it is")
     return RowWorkers(threads)
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

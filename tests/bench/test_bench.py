@@ -1,0 +1,160 @@
+"""`ds4tui bench`: the order of turns, what is made of the times, and a real race of tiny models."""
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from ds4tui import bench
+from ds4tui.bench import llama_cpp
+from ds4tui.bench.report import summary, table
+from ds4tui.bench.text import bench_ids
+from ds4tui.bench.walk import BenchResult, Leg, Side, walk
+from ds4tui.errors import EngineError, UsageError
+from tests.golden import golden_path
+
+
+class Fake:
+    """Takes `prefill_s` a prompt token and `decode_s` a step, each walk a second slower."""
+
+    about = "fake"
+
+    def __init__(self, name: str, diary: list, prefill_s: float, decode_s: float) -> None:
+        self.name, self.diary = name, diary
+        self.prefill_s, self.decode_s = prefill_s, decode_s
+        self.walks, self.live = 0, 0
+
+    def leg(self, ids: Sequence[int], decode_tokens: int) -> Leg:
+        self.diary.append((self.name, len(ids)))
+        new, self.live = len(ids) - self.live, len(ids)
+        steps = decode_tokens - 1
+        return Leg(len(ids), new, new * self.prefill_s + self.walks, steps, steps * self.decode_s)
+
+    def forget(self) -> None:
+        self.live, self.walks = 0, self.walks + 1
+
+    def close(self) -> None:
+        pass
+
+
+def race(repeats: int = 1) -> tuple[list, list[Side]]:
+    diary: list = []
+    walkers = [Fake("ours", diary, 0.01, 0.1), Fake("theirs", diary, 0.02, 0.05)]
+    sides = walk(walkers, range(100), (40, 100), 11, repeats, rest=lambda s: None)
+    return diary, sides
+
+
+def test_turns_alternate_at_each_frontier() -> None:
+    diary, _ = race(repeats=2)
+    warm_up, first, second = diary[:2], diary[2:6], diary[6:]
+    assert warm_up == [("ours", 32), ("theirs", 32)]
+    assert first == [("ours", 40), ("theirs", 40), ("theirs", 100), ("ours", 100)]
+    assert second == [("theirs", 40), ("ours", 40), ("ours", 100), ("theirs", 100)]
+
+
+def test_rates_are_of_the_whole_walk_and_medians_of_the_repeats() -> None:
+    _, (ours, theirs) = race(repeats=3)
+    assert [leg.prefill_tokens for leg in ours.legs] == [40, 60], "each leg its new tokens only"
+    assert [leg.prefill_s for leg in ours.legs] == pytest.approx([2.4, 2.6]), "median walk: + 2 s"
+    assert ours.prefill_tps == pytest.approx(100 / 5.0)
+    assert (ours.decode_tps, theirs.decode_tps) == pytest.approx((10, 20))
+
+
+def result(busy: float = 0.0, peer: bool = True) -> BenchResult:
+    _, (ours, theirs) = race()
+    return BenchResult("tiny.gguf", 2, 1, busy, ours, theirs if peer else None)
+
+
+def test_ratios_are_ours_over_theirs() -> None:
+    values = json.loads(json.dumps(summary(result())))
+    assert values["ratio_prefill"] == pytest.approx((100 / 3) / (100 / 4))
+    assert values["ratio_decode"] == pytest.approx(0.5)
+    assert values["theirs"]["legs"][1]["prefill_tokens"] == 60
+    alone = summary(result(peer=False))
+    assert alone["theirs"] is alone["ratio_prefill"] is alone["ratio_decode"] is None
+
+
+def test_the_table_has_a_row_for_each_frontier_and_the_whole() -> None:
+    lines = table(result()).splitlines()
+    assert [line.split()[0] for line in lines[-4:]] == ["tokens", "40", "100", "all"]
+    assert lines[-1].split()[1:] == ["33.3", "25.0", "10.0", "20.0", "1.33", "0.50"]
+    assert "ratio" not in table(result(peer=False))
+    assert "busy" in table(result(busy=3.0)) and "busy" not in table(result())
+
+
+def test_the_text_is_the_same_every_time_and_long_enough() -> None:
+    class Words:
+        def encode(self, text: str) -> list[int]:
+            return [len(word) for word in text.split()]
+
+    ids = bench_ids(Words(), 5000)
+    assert len(ids) == 5000 and ids == bench_ids(Words(), 5000)
+    assert ids[:100] == bench_ids(Words(), 100)
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, exit_on_error=False)
+    bench.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_arguments_have_defaults_even_where_the_parser_suppresses_them() -> None:
+    args = parse()
+    assert (args.against, args.frontiers, args.repeats) == (None, bench.FRONTIERS, 1)
+    assert not hasattr(args, "model"), "a setting: its default is not the parser's"
+    assert parse("--frontiers", "5,9").frontiers == (5, 9)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--frontiers 9,5", "--frontiers 0", "--repeats 0", "--decode-tokens 1", "--against x"],
+)
+def test_wrong_arguments_are_refused(words: str) -> None:
+    with pytest.raises((argparse.ArgumentError, SystemExit)):
+        parse(*words.split())
+
+
+def test_a_missing_peer_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pip install xllamacpp"):
+        llama_cpp.LlamaCpp(golden_path("llama"), 100, 1)
+
+
+def test_a_peer_that_cannot_read_the_file_is_told(tmp_path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(EngineError, match=r"llama\.cpp did not start: .*\w"):
+        llama_cpp.LlamaCpp(broken, 100, 1)
+
+
+def test_a_real_race(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours and llama.cpp on the same tiny file, as the command runs it."""
+    path = str(golden_path("llama"))
+    args = parse("-m", path, "--against", "llama.cpp", "--frontiers", "24,60", "--json")
+    args.decode_tokens = 5
+    assert bench.main(args) == 0
+    values = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert values["ratio_prefill"] > 0 and values["ratio_decode"] > 0
+    for side in (values["ours"], values["theirs"]):
+        assert [leg["prefill_tokens"] for leg in side["legs"]] == [24, 36]
+        assert [leg["decode_steps"] for leg in side["legs"]] == [4, 4]
+    assert f"{values['threads']} threads" in values["theirs"]["about"]
+
+
+def test_a_walk_beyond_the_models_context_is_refused() -> None:
+    with pytest.raises(UsageError, match="the model holds 512"):
+        bench.main(parse("-m", str(golden_path("llama")), "--frontiers", "24,600"))
+
+
+def test_nothing_heavy_is_imported_to_parse() -> None:
+    code = (
+        "import argparse, sys; from ds4tui import bench; "
+        "bench.add_arguments(argparse.ArgumentParser()); "
+        "print([m for m in ('mlx', 'numpy', 'textual', 'starlette') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
