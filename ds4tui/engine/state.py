@@ -168,7 +168,7 @@ def _grown(buffer: mx.array | None, rows: mx.array, start: int, end: int) -> mx.
     larger = mx.zeros((heads, grown_capacity(end), size), rows.dtype)
     if buffer is not None:
         larger[:, :start] = buffer[:, :start]
-    mx.eval(larger)  # the old buffer can go before the next layer grows
+    mx.eval(larger)  # pending copies of all layers would hold all old buffers at once
     return larger
 
 

@@ -22,6 +22,7 @@ from ds4tui.kernels.block import Attend, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
 from ds4tui.kernels.cpu.linear import HostLinear
+from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
 
@@ -82,7 +83,7 @@ class ComputePath:
         """What multiplies matrices, for the log and the panel."""
         if self.matrices == "host":
             unit = "whole blocks" if self.host_blocks else "matrix products"
-            return f"{unit} through NumPy's OpenBLAS"
+            return f"{unit} through NumPy's OpenBLAS on {workers().threads} threads"
         return "MLX reference" if self.attention == "reference" else "MLX"
 
 

@@ -293,11 +293,14 @@ def test_context_is_the_models_own_or_less(tmp_path: Path, asked: int, granted: 
 
 
 def test_what_cannot_fit_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    """Room for the weights alone, or for the shortest context alone, is not enough."""
     gguf = write(tmp_path / "tiny.gguf", Tiny())
-    with pytest.raises(OutOfMemory) as caught:
-        load_model(gguf, Settings(), lambda: 1000)
-    assert caught.value.available_bytes == 1000
-    assert caught.value.needed_bytes > sum(t.nbytes for t in Tiny().tensors().values())
+    model = load_model(gguf, Settings())
+    for room in (1000, model.weights_bytes, model.kv_bytes(512), model.kv_bytes(512) + 1000):
+        with pytest.raises(OutOfMemory) as caught:
+            load_model(gguf, Settings(), lambda room=room: room)
+        assert caught.value.available_bytes == room
+        assert caught.value.needed_bytes >= model.weights_bytes + model.kv_bytes(512)
 
 
 def test_context_is_cut_to_the_memory_unless_asked_for(tmp_path: Path) -> None:

@@ -53,9 +53,10 @@ def test_attention_is_that_of_the_definition(
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_rows_behind_the_last_query_are_not_seen(name: str) -> None:
+@pytest.mark.parametrize("count", [1, 5, 150])
+def test_rows_behind_the_last_query_are_not_seen(name: str, count: int) -> None:
     """Buffers may hold more rows than the queries are to see."""
-    q, k, v = draw(0, 2, 2, 5, 40, 8, 8)
+    q, k, v = draw(0, 2, 2, count, 40, 8, 8)
     more = [np.concatenate([a, np.full_like(a, 1e4)], axis=1) for a in (k, v)]
     whole = TWINS[name](mx.array(q), mx.array(more[0]), mx.array(more[1]), 0.3, 40)
     np.testing.assert_allclose(np.asarray(whole), oracle.attend(q, k, v, 0.3, 40), atol=2e-5)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.kernels.cpu.linear import host_view
+from ds4tui.kernels.cpu.threads import workers
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,18 +22,28 @@ SCORES_MAX = 2 * 2**20  # scores at a time (8 MiB): they are passed over five ti
 
 def attend(q: mx.array, k: mx.array, v: mx.array, scale: float, first_position: int) -> mx.array:
     """As `kernels.attention.attend`, over MLX arrays."""
-    out = host_attend(host_view(q), host_view(k), host_view(v), scale, first_position)
+    queries, keys, values, threads = host_view(q), host_view(k), host_view(v), workers()
+    out = np.empty((*q.shape[:2], v.shape[2]), np.float32)
+
+    def mix(tile: slice) -> None:
+        first = first_position + tile.start
+        out[:, tile] = host_attend(queries[:, tile], keys, values, scale, first)
+
+    threads.each(threads.tiles(q.shape[1]), mix)
     return mx.array(out).astype(q.dtype)
 
 
 def host_attend(q: Floats, k: Floats, v: Floats, scale: float, first_position: int) -> Floats:
-    """As `kernels.attention.attend`, over float32 arrays; returns a new [H, T, Dv]."""
+    """As `kernels.attention.attend`, over float32 arrays, on the caller's thread; returns a new
+    [H, T, Dv]."""
     heads, count, size = q.shape
     groups, width = v.shape[0], v.shape[2]
     grouped = (q * np.float32(scale)).reshape(groups, heads // groups, count, size)
     keys = k.swapaxes(1, 2)
     if count == 1:  # a decode step: no mask, no tiles, and all heads in one product
-        return _mixed(grouped[:, :, 0], keys, v, None).reshape(heads, 1, width)
+        seen = first_position + 1
+        mixed = _mixed(grouped[:, :, 0], keys[:, :, :seen], v[:, :seen], None)
+        return mixed.reshape(heads, 1, width)
     out = np.empty((groups, heads // groups, count, width), np.float32)
     for start, end in _tiles(count, heads // groups * (first_position + count)):
         seen, rows = first_position + end, end - start

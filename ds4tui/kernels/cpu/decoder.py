@@ -58,10 +58,8 @@ class HostBlock:
         keys, values = layer.append(k, v)
 
         def finish(tile: slice) -> None:
-            seen = first + tile.stop
-            attended = host_attend(
-                q[:, tile], keys[:, :seen], values[:, :seen], self._shape.scale, first + tile.start
-            )
+            past, scale = first + tile.start, self._shape.scale
+            attended = host_attend(q[:, tile], keys, values, scale, past)
             y[tile] = self._fed_forward(x[tile] + self._output.apply(_joined(attended)))
 
         self._workers.each(tiles, finish)

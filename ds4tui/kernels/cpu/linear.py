@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.linear import Linear
 
 Floats = npt.NDArray[np.float32]
@@ -48,10 +49,17 @@ class HostLinear(Linear):
         return cls(np.concatenate([part.transposed for part in parts], axis=1), bias)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return mx.array(self.apply(host_view(x))).astype(x.dtype)
+        rows, threads = host_view(x), workers()
+        y = np.empty((len(rows), self.shape[0]), np.float32)
+
+        def multiply(tile: slice) -> None:
+            y[tile] = self.apply(rows[tile])
+
+        threads.each(threads.tiles(len(rows)), multiply)
+        return mx.array(y).astype(x.dtype)
 
     def apply(self, x: Floats) -> Floats:
-        """x float32 [T, in] to a new float32 [T, out]."""
+        """x float32 [T, in] to a new float32 [T, out], on the caller's thread."""
         y: Floats = x @ self.transposed
         if self.bias is not None:
             y += self.bias
