@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ds4tui import __version__
+from ds4tui import __version__, bench
 from ds4tui.config import (
     Settings,
     expected,
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    parser = build_parser(given)
+    parser = build_parser()
     args, unknown = parser.parse_known_args(given)
     command: Command | None = getattr(args, "command", None)
     if unknown and (command is None or command.name not in COMING):
@@ -133,8 +133,7 @@ def _say(*lines: str) -> None:
 # --- what there is to type ---
 
 
-def build_parser(given: Sequence[str] = ()) -> Parser:
-    """`given` only decides whether `bench` needs to be asked for its own arguments."""
+def build_parser() -> Parser:
     parser = Parser(
         prog="ds4tui",
         usage=USAGE,
@@ -148,7 +147,7 @@ def build_parser(given: Sequence[str] = ()) -> Parser:
     parser.add_argument("--continue", dest="continue_last", action="store_true",
                         help="open the app with the last conversation")  # fmt: skip
     _chat_arguments(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="ds4tui")
     for command in COMMANDS:
         sub = commands.add_parser(
             command.name,
@@ -158,8 +157,7 @@ def build_parser(given: Sequence[str] = ()) -> Parser:
             argument_default=_UNSET,
         )
         sub.set_defaults(command=command)
-        if command.name != "bench" or "bench" in given:
-            command.arguments(sub)
+        command.arguments(sub)
     for name, what in COMING.items():
         sub = commands.add_parser(name, add_help=False, argument_default=_UNSET)
         sub.add_argument("rest", nargs="*")
@@ -197,12 +195,6 @@ def _pull_arguments(parser: Parser) -> None:
 
 def _folder_arguments(parser: Parser) -> None:
     _settings_arguments(parser, ["data_dir"])
-
-
-def _bench_arguments(parser: Parser) -> None:
-    from ds4tui import bench
-
-    bench.add_arguments(parser)
 
 
 def _no_arguments(parser: Parser) -> None:
@@ -308,8 +300,6 @@ def _doctor(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _bench(settings: Settings, args: argparse.Namespace) -> int:
-    from ds4tui import bench
-
     return bench.main(args)
 
 
@@ -324,5 +314,5 @@ COMMANDS = (
     Command("pull", "fetch a model into the data folder", _pull_arguments, _pull),
     Command("models", "list the models on this machine", _folder_arguments, _models),
     Command("doctor", "say what this machine and installation can do", _folder_arguments, _doctor),
-    Command("bench", "measure prefill and decode rates", _bench_arguments, _bench),
+    Command("bench", "measure prefill and decode rates", bench.add_arguments, _bench),
 )
