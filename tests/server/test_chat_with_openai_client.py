@@ -164,6 +164,18 @@ def test_streamed_logprobs_belong_to_the_text_they_come_with(serve: Serve) -> No
     assert told == [("N", [[0x4E]]), ("é", [[0xC3], [0xA9]])]
 
 
+def test_streamed_logprobs_hold_the_tokens_of_a_stop_string_too(serve: Serve) -> None:
+    running = serve(FakeAssistant("Say no more"))
+    wanted: Any = {"model": "fake", "messages": HELLO, "logprobs": True, "stop": "no"}
+    whole = running.client.chat.completions.create(**wanted)
+    chunks = chunks_of(running.client.chat.completions.create(**wanted, stream=True))
+    choices = [chunk.choices[0] for chunk in chunks]
+    told = [one for choice in choices if choice.logprobs for one in choice.logprobs.content]
+    assert told == whole.choices[0].logprobs.content
+    assert b"".join(bytes(one.bytes) for one in told) == b"Say no"
+    assert "".join(c.delta.content or "" for c in choices) == "Say "
+
+
 def test_text_with_unicode_line_ends_survives_a_stream(serve: Serve) -> None:
     text = "a\u2028b\u2029c\x85d\r\ne\n\nf\x00g\x0b\x1c"
     running = serve(FakeAssistant(text))
@@ -326,6 +338,8 @@ def test_an_api_key_is_asked_for(serve: Serve) -> None:
     headers = {"Authorization": "Bearer sëcret".encode()}
     assert running.get("/v1/models", headers=headers).status == 200
     assert running.get("/v1/models").status == 401
+    headers = {"Authorization": "Basic sëcret".encode()}
+    assert running.get("/v1/models", headers=headers).status == 401
     assert running.get("/v1/nowhere").status == 401
     assert running.get("/health").status == 200
 

@@ -1,6 +1,5 @@
 """The bytes of a stream: framing, keep-alive comments, slow readers."""
 
-import asyncio
 import json
 import logging
 import socket
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ds4tui.events import TokenText
 from ds4tui.server import jobs
 from ds4tui.server.app import create_app
 from tests.fakes import FakeAssistant
@@ -142,27 +140,6 @@ def test_a_slow_reader_neither_blocks_the_engine_nor_fills_the_memory(
     _, body = read_to_end(sock)
     last = json.loads(body.strip().split(b"\n\n")[-1].removeprefix(b"data: "))
     assert "did not read" in last["error"]["message"]
-
-
-def test_a_listener_whose_loop_is_closed_cancels_its_job() -> None:
-    class Job:
-        job_id = "x"
-        cancelled = False
-
-        def cancel(self) -> None:
-            self.cancelled = True
-
-        def wait(self, timeout_s: float | None = None) -> bool:
-            return True
-
-    job = Job()
-
-    async def begin() -> jobs.JobEvents:
-        return await jobs.ActiveJobs().begin(lambda listener: job)
-
-    events = asyncio.run(begin())
-    events.listen(TokenText("x", "late", (1,)))
-    assert job.cancelled
 
 
 def test_too_many_waiting_requests_are_told_to_wait(

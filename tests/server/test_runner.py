@@ -3,7 +3,6 @@
 import concurrent.futures
 import logging
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from ds4tui.errors import UsageError
 from ds4tui.server.listening import bind
 from ds4tui.server.runner import ServerHandle
 from tests.fakes import FakeAssistant
-from tests.server.conftest import Running
+from tests.server.conftest import Running, wait_until
 
 Serve = Callable[..., Running]
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
@@ -31,11 +30,13 @@ def test_a_busy_port_is_named_and_the_process_lives(serve: Serve) -> None:
     assert running.get("/health").status == 200
 
 
-def test_a_port_that_is_bound_but_not_listened_on_yet_is_busy() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+def test_a_port_is_taken_from_the_moment_it_is_bound() -> None:
+    [other] = bind("127.0.0.1", 0)
+    try:
         with pytest.raises(UsageError, match="busy"):
             bind("127.0.0.1", other.getsockname()[1])
+    finally:
+        other.close()
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,30 @@ def test_stopping_drops_a_client_that_does_not_read(serve: Serve) -> None:
     running.wait_for_jobs(1)
     assert running.engine.jobs[0].wait(60)
     assert running.handle.stop(timeout_s=0.5)
+
+
+def test_stopping_while_a_prompt_is_rendered(serve: Serve) -> None:
+    """Rendering cannot be interrupted: the job that it leads to is cancelled on arrival."""
+    running = serve()
+    running.engine.hold()
+    rendering, go_on = threading.Event(), threading.Event()
+    render = running.assistant.format.render
+
+    def slow_render(messages: Any) -> Any:
+        rendering.set()
+        assert go_on.wait(20)
+        return render(messages)
+
+    running.assistant.format.render = slow_render
+    sock = running.connect()
+    body = b'{"messages": [{"role": "user", "content": "Hello"}]}'
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    sock.sendall(head.encode() + body)
+    assert rendering.wait(20)
+    assert running.handle.stop(timeout_s=0.3)
+    go_on.set()
+    running.wait_for_jobs(1)
+    wait_until(lambda: running.engine.jobs[0].is_cancelled)
 
 
 def test_idle_connections_do_not_delay_a_stop(serve: Serve) -> None:
