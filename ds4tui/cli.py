@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 the command or a setting is wrong, 130 interrupt
 """
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -70,10 +71,10 @@ class Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
+    _make_streams_usable()
     try:
         code = _run(given)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a reader that hung up is met
+        sys.stdout.flush()  # here, where a reader that hung up is met
     except Ds4Error as exc:
         _say(f"ds4tui: {exc.message}", *([f"  {exc.hint}"] if exc.hint else []))
         return exc.exit_code
@@ -125,9 +126,17 @@ def ignore_reader() -> None:
     os.close(nowhere)
 
 
+def _make_streams_usable() -> None:
+    """A closed stream swallows what is written; a character that one cannot show becomes "?"."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _say(*lines: str) -> None:
-    if sys.stderr is not None:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 # --- what there is to type ---
@@ -258,7 +267,7 @@ def _open_app(settings: Settings, args: argparse.Namespace) -> int:
     for name in ("image", "json"):
         if hasattr(args, name):
             raise UsageError(f"--{name} goes with -p TEXT.")
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "The app needs a terminal for standard input and output.",
             "For one answer in a pipe: ds4tui -p TEXT (piped text is added to it).",

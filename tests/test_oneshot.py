@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -220,6 +221,25 @@ def test_a_model_cannot_steer_the_terminal() -> None:
     replaced = "\N{REPLACEMENT CHARACTER}"
     assert terminal.getvalue() == f"a{replaced}]0;title{replaced}\tb{replaced}2J\n"
     assert pipe.getvalue() == "a\x1b]0;title\x07\tb\x9b2J\n"
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_fault(program: list[str], redirection: str) -> None:
+    command = shlex.join([*program, "-p", "hi", "--max-tokens", "8"]) + " " + redirection
+    ran = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout == (b"line\nlin\n" if redirection == "2>&-" else b"")
+
+
+def test_a_character_that_cannot_be_shown_is_replaced() -> None:
+    program = PROGRAM.replace('"line\\n" * 400', '"\\N{SNOWMAN}!"')
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "-p", "hi"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"?!\n", b"")
 
 
 def test_without_a_terminal_there_is_a_sentence_and_no_app(tmp_path: Path) -> None:
