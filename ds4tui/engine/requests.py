@@ -1,5 +1,6 @@
 """What a caller asks of the engine. Plain values; no mlx."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,6 +43,8 @@ class SamplingParams:
                 raise RequestError(
                     f"{name} must be between {low} and {high}, not {value}.", param=name
                 )
+        if not all(math.isfinite(bias) for _, bias in self.logit_bias):
+            raise RequestError("A logit_bias must be a finite number.", param="logit_bias")
         if any(not s for s in self.stop):
             raise RequestError("A stop string must not be empty.", param="stop")
 

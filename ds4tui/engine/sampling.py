@@ -68,7 +68,6 @@ class Sampler:
         if self._params.temperature == 0:
             token = int(adjusted.argmax())  # the first of equals: the lowest id
         else:
-            _require_distribution(adjusted)
             ids, weights = candidates(adjusted, self._params)
             token = int(ids[self._draw(weights)])
         return self._choice(token, own)

@@ -155,6 +155,7 @@ A, B, C = span(0, name=1), span(0, name=2), span(0, name=3)
         ((1, A, 2, B, 3), (1, A, 2, C, 3), "changed", 5),
         ((1, A, 2), (1, 2, 3), "removed", 1),
         ((1, A, 2, B, 3), (1, A, 2, 5), "removed", 5),
+        ((1, A, 2, B, 3), (1, A, 2, A, 3), "changed", 5),
         # Only the newest screenshots are kept by the client: the oldest has gone.
         ((1, A, B, 2), (1, B, C, 2), "removed", 1),
         # The prompt ends in an image that is resident: it is evaluated again as a whole.

@@ -187,6 +187,10 @@ def test_extended_takes_images_at_their_new_positions() -> None:
     image = span(2)
     timeline = Timeline.of([1, 2]).extended([*rows_of(image), 5], (image,))
     assert timeline == with_images(1, 2, span(0), 5)
+    second = ImageSpan(6, 3, bytes([2]) * 16, (7, 7, 7))
+    longer = timeline.extended(rows_of(second), (second,))
+    assert longer == with_images(1, 2, span(0), 5, span(0, name=2))
+    assert longer.prefix(6) == timeline
     with pytest.raises(ValueError, match="image"):
         Timeline.of([1, 2, 3]).extended(rows_of(image), (image,))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.sampling import Choice, Sampler, candidates
-from ds4tui.errors import EngineError
+from ds4tui.errors import EngineError, RequestError
 from tests.scale import scaled
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -44,12 +44,13 @@ def reference_candidates(logits: list[float], params: SamplingParams) -> dict[in
 
 # Quarters: many ties, and sums that round alike in whatever order they are made.
 some_logits = st.lists(st.integers(-12, 12).map(lambda n: n / 4), min_size=1, max_size=200)
+some_counts = st.one_of(st.integers(0, 12), st.integers(0, 210))
 
 
 @given(
     some_logits,
     st.sampled_from([0.25, 0.7, 1.0, 2.0]),
-    st.integers(0, 210),
+    some_counts,
     st.sampled_from([0.0, 0.05, 0.33, 0.77, 0.95, 1.0]),
     st.sampled_from([0.0, 0.05, 0.3, 1.0]),
 )
@@ -71,6 +72,16 @@ def test_a_nucleus_may_be_wide() -> None:
     ids, _ = candidates(logits, params)
     assert ids.tolist() == sorted(reference_candidates(logits.tolist(), params))
     assert len(ids) > 4096
+
+
+def test_ties_at_the_edge_go_to_the_lower_ids() -> None:
+    logits = np.array([1.0, 0.0, 0.0, 2.0, 0.0])
+    for params in (SamplingParams(temperature=1.0, top_k=3), SamplingParams(1.0, top_p=0.84)):
+        assert candidates(logits, params)[0].tolist() == [0, 1, 3]
+
+
+def test_a_nucleus_that_just_reaches_its_share_is_enough() -> None:
+    assert candidates(np.zeros(4), SamplingParams(top_p=0.5))[0].tolist() == [0, 1]
 
 
 def test_greedy_takes_the_largest_and_the_lowest_id_of_equals() -> None:
@@ -125,6 +136,7 @@ def test_the_same_seed_gives_the_same_tokens() -> None:
     seeded = SamplingParams(temperature=1.0, seed=7, frequency_penalty=0.5)
     assert replies(seeded) == replies(seeded)
     assert replies(seeded) != replies(replace(seeded, seed=8))
+    assert replies(replace(seeded, seed=-3)) == replies(replace(seeded, seed=-3))
     unseeded = replace(seeded, seed=None)
     assert replies(unseeded) != replies(unseeded)
 
@@ -214,12 +226,22 @@ def test_forbidden_tokens_never_come() -> None:
         assert choice.top[2][1] == -math.inf
 
 
-def test_a_draw_that_rounds_up_to_the_total_still_finds_a_token() -> None:
+class Always:
+    """A generator that always draws the same number."""
+
+    def __init__(self, number: float) -> None:
+        self.random = lambda: number
+
+
+@pytest.mark.parametrize(("number", "token"), [(0.0, 1), (1.0, 2)])
+def test_draws_at_the_very_ends_find_a_token_that_has_weight(number: float, token: int) -> None:
+    """0 is a number that is drawn; 1 is what a product may round up to."""
     sampler = Sampler(SamplingParams(temperature=1.0), NO_PROMPT)
+    sampler._generator = Always(number)  # type: ignore[assignment]
+    assert sampler.pick(np.array([-np.inf, 0.0, 1.0, -np.inf])).token_id == token
 
-    class AlwaysTheEnd:
-        def random(self) -> float:
-            return 1.0
 
-    sampler._generator = AlwaysTheEnd()  # type: ignore[assignment]
-    assert sampler.pick(np.array([0.0, 1.0, -np.inf])).token_id == 1
+def test_a_bias_must_be_finite() -> None:
+    for bias in (math.nan, -math.inf):
+        with pytest.raises(RequestError, match="logit_bias"):
+            SamplingParams(logit_bias=((1, 0.5), (0, bias)))

@@ -308,6 +308,22 @@ def test_logits_of_another_shape_poison() -> None:
     assert session.state_name is SessionState.POISONED
 
 
+class LosesARow(FakeModel):
+    def forward(self, rows: Any, state: Any) -> Any:
+        logits = super().forward(rows, state)
+        for layer in state.layers:
+            layer.rows.pop()
+        return logits
+
+
+def test_rows_that_did_not_arrive_are_not_credited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DS4TUI_DEBUG")
+    session = Session(LosesARow())
+    with pytest.raises(EngineError, match="holds 2 rows instead of 3"):
+        session.sync(Timeline.of([1, 2, 3, 4])).step(10)
+    assert session.state_name is SessionState.POISONED
+
+
 def refused(session: Session, act: Callable[[], Any], error: type[Exception]) -> None:
     before = session.timeline, session.state_name, session.kv_bytes
     with pytest.raises(error):
