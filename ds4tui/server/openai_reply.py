@@ -86,9 +86,10 @@ class Ending:
         """The words of the log line."""
         usage = self.finished.usage
         return (
-            f"finish={self.finished.stop_reason} prompt={usage.prompt_tokens} "
-            f"cached={usage.cached_tokens} evaluated={usage.evaluated_tokens} "
-            f"completion={usage.completion_tokens} ttft_ms={usage.ttft_ms:.0f}"
+            f"job={self.finished.job_id} finish={self.finished.stop_reason} "
+            f"prompt={usage.prompt_tokens} cached={usage.cached_tokens} "
+            f"evaluated={usage.evaluated_tokens} completion={usage.completion_tokens} "
+            f"ttft_ms={usage.ttft_ms:.0f}"
         )
 
 

@@ -47,4 +47,5 @@ def _log(scope: Scope, status: int, took_s: float) -> None:
     path = scope.get("raw_path", b"").decode("ascii", "replace")
     # Neither can anybody through a note, which may quote what was sent.
     note = "".join(c if c.isprintable() else "?" for c in scope.get("state", {}).get("note", ""))
-    logger.log(level, "%s %s %d %.2fs %s", scope["method"], path, status, took_s, note)
+    line = f"{scope['method']} {path} {status} {took_s:.2f}s {note}".rstrip()
+    logger.log(level, "%s", line)
