@@ -13,16 +13,8 @@ from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.worker import Engine
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
 from ds4tui.events import Decision, Event, Failed, Finished, PrefillProgress, TokenText
-from tests.fakes import (
-    END_OF_TURN,
-    ByteTokenizer,
-    EventLog,
-    FakeAssistant,
-    FakeChatFormat,
-    FakeModel,
-    fake_info,
-    scripted,
-)
+from tests.fake_model import END_OF_TURN, ByteTokenizer, FakeModel, scripted
+from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, fake_info
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20)
 HELLO = (Message("user", "Hello"),)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.session import Model, Prefill, Session, SessionState
-from tests.fakes import FakeModel
+from tests.fake_model import FakeModel
 
 
 class DeviceFault(Exception):

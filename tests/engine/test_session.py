@@ -13,7 +13,7 @@ from ds4tui.engine.session import Prefill, Session, SessionState, chunk_rows
 from ds4tui.errors import ContextOverflow, EngineError
 from tests.cache.pictures import span, with_images
 from tests.engine.histories import FakeRig, Judge, drain, every_kind, histories
-from tests.fakes import FakeLayer, FakeModel, FakeState, RecurrentLayer
+from tests.fake_model import FakeLayer, FakeModel, FakeState, RecurrentLayer
 from tests.scale import scaled
 
 

@@ -32,7 +32,8 @@ from ds4tui.events import (
     Queued,
     TokenText,
 )
-from tests.fakes import END_OF_TURN, ByteTokenizer, EventLog, FakeModel, scripted
+from tests.fake_model import END_OF_TURN, ByteTokenizer, FakeModel, scripted
+from tests.fakes import EventLog
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
 PROMPT = list(b"The prompt of this test.")
