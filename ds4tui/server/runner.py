@@ -116,11 +116,22 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        latecomers = asyncio.create_task(self._turn_latecomers_away())
         await super().shutdown(sockets)
+        latecomers.cancel()
         # Whoever is still connected reads too slowly or sends nothing: drop without asking.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)  # lets the transports close before their loop does
+
+    async def _turn_latecomers_away(self) -> None:
+        """uvicorn tells idle connections once to close. One that was accepted in that very moment
+        misses it and would hold the stop up until its time is over."""
+        while True:
+            await asyncio.sleep(0.1)
+            for connection in list(self.server_state.connections):
+                if not connection.transport.is_closing():
+                    connection.shutdown()
 
     def stop_soon(self, app: Starlette, timeout_s: float) -> None:
         def begin() -> None:

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -198,6 +199,29 @@ def test_idle_connections_do_not_delay_a_stop(serve: Serve) -> None:
     running = serve()
     running.client.models.list()  # its pool keeps the connection
     running.connect()  # and one that never says a word
+    started = time.monotonic()
+    assert running.handle.stop(timeout_s=10.0)
+    assert time.monotonic() - started < 5.0
+
+
+class Latecomer:
+    """A connection accepted just after uvicorn told all others to close."""
+
+    def __init__(self, connections: set[Any]) -> None:
+        self.transport = SimpleNamespace(is_closing=lambda: False, abort=lambda: None)
+        self._missed = False
+        self._connections = connections
+        connections.add(self)
+
+    def shutdown(self) -> None:
+        if self._missed:
+            self._connections.discard(self)
+        self._missed = True
+
+
+def test_a_connection_in_the_moment_of_a_stop_does_not_delay_it(serve: Serve) -> None:
+    running = serve()
+    Latecomer(running.handle._server.server_state.connections)
     started = time.monotonic()
     assert running.handle.stop(timeout_s=10.0)
     assert time.monotonic() - started < 5.0
