@@ -11,10 +11,15 @@ from ds4tui.config import load_settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.registry import load_model
 from ds4tui.engine.session import Session
-from ds4tui.engine.state import ModelState
+from ds4tui.engine.state import HostKVLayer, ModelState
 from tests.engine.histories import FailingModel, Judge, drain, every_kind, histories
 from tests.golden.files import golden, golden_path
 from tests.scale import scaled
+
+
+def key_axis(layer: Any) -> int:
+    """Which axis of a layer's key buffer runs along the positions."""
+    return 2 if isinstance(layer, HostKVLayer) else 1
 
 
 class LlamaRig:
@@ -39,13 +44,13 @@ class LlamaRig:
         return self._cold[key]
 
     def rows(self, session: Session) -> list[np.ndarray]:
-        """Keys and values of each layer as [length, heads, size], copied."""
+        """Keys and values of each layer, positions first, copied."""
         state: Any = session._state
         layers = state.layers if state is not None and state.length else []
         return [
-            np.array(buffer)[:, : layer.length].swapaxes(0, 1).copy()
+            np.moveaxis(np.array(buffer), axis, 0)[: layer.length].copy()
             for layer in layers
-            for buffer in (layer._keys, layer._values)
+            for buffer, axis in ((layer._keys, key_axis(layer)), (layer._values, 1))
         ]
 
     def expected_rows(self, ids: list[int]) -> list[np.ndarray] | None:
@@ -101,7 +106,9 @@ def test_one_lost_row_does_not_go_unseen(rig: LlamaRig, monkeypatch: pytest.Monk
     def lossy(state: Any, to: int) -> None:
         rewind(state, to)
         if to:
-            state.layers[0]._keys[:, to - 1] = 0
+            layer = state.layers[0]
+            last = (slice(None),) * key_axis(layer) + (to - 1,)
+            layer._keys[last] = 0
 
     monkeypatch.setattr(ModelState, "rewind", lossy)
     with pytest.raises(AssertionError, match=r"a kept row has changed|other logits"):
