@@ -15,8 +15,10 @@ _REAL_DATA_DIR = load_settings().data_dir
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings, state, logs, models and conversations of a test are under its tmp_path."""
+    # The cache is everybody's: what is compiled into it is named by all that it was made from.
+    kept = {f"DS4TUI_{name}" for name in ("DEBUG", "TEST_SCALE", "KERNELS", "CACHE_DIR")}
     for name in [name for name in os.environ if name.startswith("DS4TUI_")]:
-        if name not in ("DS4TUI_DEBUG", "DS4TUI_TEST_SCALE", "DS4TUI_KERNELS"):
+        if name not in kept:
             monkeypatch.delenv(name)
     for folder in ("config", "state", "data"):
         monkeypatch.setenv(f"DS4TUI_{folder.upper()}_DIR", str(tmp_path / folder))
