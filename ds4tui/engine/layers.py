@@ -5,11 +5,16 @@ from collections import defaultdict
 from functools import partial
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.weights import Form, Weight, WeightLoader
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.linear import Linear
+from ds4tui.kernels.stack import Stack
+
+Order = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -26,21 +31,41 @@ class LayerLoader:
         self._vector_bytes = 0
         self._matrix_bytes: dict[str, list[int]] = defaultdict(list)  # by form
 
-    def matrix(self, name: str, out: int, columns: int) -> Linear:
-        """The product with tensor `name`.weight [out, columns], and `name`.bias if there is one."""
-        source = _Source(self._gguf, self._weights.take(f"{name}.weight", (out, columns)))
-        linear = self._path.linear(source)
-        self._matrix_bytes[linear.form].append(linear.nbytes)
+    def matrix(self, name: str, out: int, columns: int, order: Order | None = None) -> Linear:
+        """The product with tensor `name`.weight [out, columns], and `name`.bias if there is one;
+        `order` is the one to bring its rows to."""
+        linear = self._path.linear(self._source(name, out, columns))
+        self._count(linear)
+        if order is not None:
+            linear.reorder(order)
         bias = self._weights.take_optional(f"{name}.bias", (out,))
         if bias is not None:
-            linear.add_bias(bias.dense())
+            linear.add_bias(bias.dense() if order is None else bias.dense()[mx.array(order)])
         return linear
+
+    def exact_matrix(self, name: str, out: int, columns: int) -> Linear:
+        """As `matrix`, held in float32: for one that is small and decides."""
+        linear = self._path.exact_linear(self._source(name, out, columns))
+        self._count(linear)
+        return linear
+
+    def stack(self, name: str, count: int, out: int, columns: int) -> Stack:
+        """The products with the matrices of tensor `name`.weight [count, out, columns]."""
+        stack = self._path.stack(self._source(name, count, out, columns))
+        self._count(stack)
+        return stack
 
     def vector(self, name: str, size: int) -> mx.array:
         """Tensor `name` as float32 [size]."""
         vector = self._weights.take(name, (size,)).dense()
         self._vector_bytes += int(vector.nbytes)
         return vector
+
+    def _source(self, name: str, *shape: int) -> "_Source":
+        return _Source(self._gguf, self._weights.take(f"{name}.weight", shape))
+
+    def _count(self, part: Linear | Stack) -> None:
+        self._matrix_bytes[part.form].append(part.nbytes)
 
     def has(self, name: str) -> bool:
         return name in self._gguf.tensors

@@ -136,17 +136,17 @@ class Weight:
         return tiles
 
     def quantised(self) -> QuantisedMatrix | None:
-        """The matrix in MLX's affine form, float32 scales and biases: equal to the file's values
-        bit by bit (but for the sign of zeros).
+        """The matrix (or the matrices along a first axis) in MLX's affine form, float32 scales
+        and biases: equal to the file's values bit by bit (but for the sign of zeros).
 
-        None where there is no exact form: other types, other than two axes, and scales that are
-        not finite (infinity less infinity is no number).
+        None where there is no exact form: other types, other than two or three axes, and scales
+        that are not finite (infinity less infinity is no number).
         """
         repack = _REPACKS.get(self.ggml_type)
-        if repack is None or len(self.shape) != 2:
+        if repack is None or len(self.shape) not in (2, 3):
             return None
-        rows = self.shape[0]
-        blocks = self._gguf.raw(self.name).reshape(rows * (self.shape[1] // GROUP), -1)
+        *rows, columns = self.shape
+        blocks = self._gguf.raw(self.name).reshape(math.prod(rows) * (columns // GROUP), -1)
         packed = np.empty((len(blocks), GROUP * repack.bits // 8), np.uint8)
         scales, biases = np.empty(len(blocks), np.float32), np.empty(len(blocks), np.float32)
         for start in range(0, len(blocks), TILE_ELEMENTS // GROUP):
@@ -156,9 +156,9 @@ class Weight:
         if not (np.isfinite(scales).all() and np.isfinite(biases).all()):
             return None
         return QuantisedMatrix(
-            packed=mx.array(packed.reshape(rows, -1).view(np.uint32)),
-            scales=mx.array(scales.reshape(rows, -1)),
-            biases=mx.array(biases.reshape(rows, -1)),
+            packed=mx.array(packed.reshape(*rows, -1).view(np.uint32)),
+            scales=mx.array(scales.reshape(*rows, -1)),
+            biases=mx.array(biases.reshape(*rows, -1)),
             group_size=GROUP,
             bits=repack.bits,
         )
@@ -223,6 +223,6 @@ class WeightLoader:
 def _held_bytes(info: TensorInfo, form: Form, dtype: mx.Dtype) -> int:
     elements = math.prod(info.shape)
     repack = _REPACKS.get(info.ggml_type)
-    if form == "quantised" and repack is not None and len(info.shape) == 2:
+    if form == "quantised" and repack is not None and len(info.shape) in (2, 3):
         return elements // GROUP * (GROUP * repack.bits // 8 + 2 * mx.float32.size)
     return elements * dtype.size

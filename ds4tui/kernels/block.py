@@ -1,7 +1,10 @@
-"""One dense transformer block, in plain MLX: the reference of its twins.
+"""One transformer block, in plain MLX: the reference of its twins.
 
 h = x + Wo · attention(rope(Wq n), rope(Wk n), Wv n)   with n = RMSNorm(x)
-y = h + Wdown · (silu(Wgate m) * (Wup m))              with m = RMSNorm(h)
+y = h + feed_forward(m)                                with m = RMSNorm(h)
+
+Some families also normalise each head of Wq n and Wk n before they are turned, and each of the
+two sums' second terms; some look at no more than the last `window` rows.
 """
 
 from collections.abc import Callable
@@ -10,10 +13,11 @@ from typing import Protocol
 
 import mlx.core as mx
 
+from ds4tui.kernels.feed_forward import FeedForwardWeights, feed_forward
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.rope import turned
 
-Attend = Callable[[mx.array, mx.array, mx.array, float, int], mx.array]
+Attend = Callable[[mx.array, mx.array, mx.array, float, int, int | None], mx.array]
 Cosines = tuple[mx.array, mx.array]  # of Turn.device
 
 
@@ -34,55 +38,75 @@ class BlockShape:
     value_size: int
     norm_epsilon: float
     scale: float  # of the scores
+    window: int | None = None  # rows that a query sees, itself among them; None: all before it
+    turn: int = 0  # which of the step's rotations turns this block's heads
 
 
 @dataclass(frozen=True, slots=True)
-class BlockWeights:
-    """Vectors float32; matrices in whatever form their Linear holds them."""
+class AttentionWeights:
+    """The norms, where a family has them, are of each head: [key_size]."""
 
-    attn_norm: mx.array
     q: Linear
     k: Linear
     v: Linear
     output: Linear
-    ffn_norm: mx.array
-    gate: Linear
-    up: Linear
-    down: Linear
+    q_norm: mx.array | None = None
+    k_norm: mx.array | None = None
 
-    @property
-    def matrices(self) -> tuple[Linear, ...]:
-        return self.q, self.k, self.v, self.output, self.gate, self.up, self.down
+
+@dataclass(frozen=True, slots=True)
+class BlockWeights:
+    """Vectors float32; matrices in whatever form their Linear holds them. The post norms, where
+    a family has them, are of what attention and feed-forward return."""
+
+    attn_norm: mx.array
+    attention: AttentionWeights
+    ffn_norm: mx.array
+    feed_forward: FeedForwardWeights
+    attn_post_norm: mx.array | None = None
+    ffn_post_norm: mx.array | None = None
 
 
 class Block:
-    """x [T, width] to [T, width] in the dtype of x; appends T rows to the layer's KV."""
+    """x [T, width] to [T, width], float32; appends T rows to the layer's KV.
 
-    def __init__(self, weights: BlockWeights, shape: BlockShape, attend: Attend) -> None:
-        self._w, self._shape, self._attend = weights, shape, attend
+    Attention and feed-forward work in `dtype`, their sum is kept in float32: in some families
+    (Gemma) it grows beyond float16.
+    """
+
+    def __init__(
+        self,
+        weights: BlockWeights,
+        shape: BlockShape,
+        attend: Attend,
+        dtype: mx.Dtype = mx.float32,
+    ) -> None:
+        self.shape = shape
+        self._w, self._attend, self._dtype = weights, attend, dtype
+        self._feed_forward = feed_forward(weights.feed_forward)
 
     def __call__(self, x: mx.array, layer: KVAppender, turn: Cosines) -> mx.array:
-        w, epsilon = self._w, self._shape.norm_epsilon
-        h = x + self._attention(rms_norm(x, w.attn_norm, epsilon), layer, turn)
-        m = rms_norm(h, w.ffn_norm, epsilon)
-        return h + w.down(silu(w.gate(m)) * w.up(m))
+        w = self._w
+        mixed = self._attention(self._norm(x, w.attn_norm).astype(self._dtype), layer, turn)
+        h = x + self._norm(mixed.astype(mx.float32), w.attn_post_norm)
+        fed = self._feed_forward(self._norm(h, w.ffn_norm).astype(self._dtype))
+        return h + self._norm(fed.astype(mx.float32), w.ffn_post_norm)
 
     def _attention(self, n: mx.array, layer: KVAppender, turn: Cosines) -> mx.array:
-        w, shape, first = self._w, self._shape, layer.length
-        q = turned(_heads(w.q(n), shape.heads), *turn)
-        k = turned(_heads(w.k(n), shape.kv_heads), *turn)
-        keys, values = layer.append(k, _heads(w.v(n), shape.kv_heads))
-        mixed = self._attend(q, keys, values, shape.scale, first)  # [H, T, Dv]
+        w, shape, first = self._w.attention, self.shape, layer.length
+        q = self._norm(_heads(w.q(n), shape.heads), w.q_norm)
+        k = self._norm(_heads(w.k(n), shape.kv_heads), w.k_norm)
+        keys, values = layer.append(turned(k, *turn), _heads(w.v(n), shape.kv_heads))
+        mixed = self._attend(turned(q, *turn), keys, values, shape.scale, first, shape.window)
         return w.output(mixed.swapaxes(0, 1).reshape(n.shape[0], -1))
+
+    def _norm(self, x: mx.array, weight: mx.array | None) -> mx.array:
+        return x if weight is None else rms_norm(x, weight, self.shape.norm_epsilon)
 
 
 def rms_norm(x: mx.array, weight: mx.array, epsilon: float) -> mx.array:
     """x / sqrt(mean(x²) + epsilon) * weight over the last axis, in the dtype of x."""
     return mx.fast.rms_norm(x, weight.astype(x.dtype), epsilon)
-
-
-def silu(x: mx.array) -> mx.array:
-    return x * mx.sigmoid(x)
 
 
 def _heads(x: mx.array, heads: int) -> mx.array:

@@ -1,23 +1,27 @@
 """Does a twin agree with the plain-MLX reference here? One small case per shape class.
 
 A class is a set of shapes that takes its own path through a library: one row (a matrix-vector
-product), a few rows, many rows; queries with and without a past. A check returns what is wrong,
-or "". The randomised tests in tests/kernels are the thorough ones.
+product), a few rows, many rows; queries with and without a past, with and without a window. A
+check returns what is wrong, or "". The randomised tests in tests/kernels are the thorough ones.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
 from ds4tui.kernels import attention
-from ds4tui.kernels.block import Block, BlockShape, BlockWeights
+from ds4tui.kernels.block import AttentionWeights, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock
 from ds4tui.kernels.cpu.linear import HostLinear
+from ds4tui.kernels.cpu.stack import HostStack
+from ds4tui.kernels.feed_forward import ExpertsWeights, GatedWeights
 from ds4tui.kernels.linear import DenseLinear, Linear
 from ds4tui.kernels.rope import Turn
+from ds4tui.kernels.stack import DenseStack, Stack
 
 Check = Callable[[], str]
 Floats = npt.NDArray[np.float32]
@@ -47,17 +51,23 @@ def fused_attention() -> str:
 
 
 def host_block() -> str:
-    """A chunk without a past (rows enough for several threads), a chunk with one, one row."""
-    shape = BlockShape(4, 2, 16, 16, 1e-5, 0.25)
-    random = np.random.default_rng(2)
-    dense = {name: _draw(random, *size) / np.sqrt(size[1]) for name, size in _MATRICES.items()}
-    norms = [mx.array(1 + 0.1 * _draw(random, 64)) for _ in range(2)]
-    reference = Block(_weights(norms, dense, _dense), shape, attention.attend)
-    twin = HostBlock(_weights(norms, dense, _host), shape)
+    """Each kind of block: a chunk without a past (rows enough for several threads), a chunk with
+    one, one row."""
+    for kind, draw in _BLOCKS.items():
+        wrong = _block(np.random.default_rng(2), draw)
+        if wrong:
+            return f"{kind}, {wrong}"
+    return ""
+
+
+def _block(random: np.random.Generator, draw: "DrawBlock") -> str:
+    drawn, shape = draw(random)
+    reference = Block(drawn(_dense, _dense_stack), shape, attention.attend)
+    twin = HostBlock(drawn(_host, _host_stack), shape)
     theirs, ours = _DeviceRows(), _HostRows()
     results = []
     for start, end in ((0, 70), (70, 75), (75, 76)):
-        x = _draw(random, end - start, 64)
+        x = _draw(random, end - start, _WIDTH)
         turn = Turn.at(np.arange(start, end, dtype=np.int32), 0.5 ** np.arange(8.0))
         wanted = reference(mx.array(x), theirs, turn.device(mx.float32))
         results.append((f"rows {start} to {end}", twin(x, ours, turn), wanted, TOLERANCE))
@@ -67,14 +77,15 @@ def host_block() -> str:
 def _attention(twin: Callable[..., mx.array], dtype: mx.Dtype, tolerance: float) -> str:
     random = np.random.default_rng(3)
     results = []
-    for count, past in ((1, 0), (1, 40), (33, 0), (33, 40)):
+    cases = [(count, past, None) for count in (1, 33) for past in (0, 40)]
+    for count, past, window in [*cases, (1, 40, 9), (33, 0, 9), (33, 40, 9), (33, 40, 60)]:
         q, k, v = (
             mx.array(_draw(random, heads, rows, 32)).astype(dtype)
             for heads, rows in ((6, count), (2, past + count), (2, past + count))
         )
-        name = f"{count} queries after {past} rows"
-        wanted = attention.attend(q, k, v, 0.2, past)
-        results.append((name, twin(q, k, v, 0.2, past), wanted, tolerance))
+        name = f"{count} queries after {past} rows" + (f", window {window}" if window else "")
+        wanted = attention.attend(q, k, v, 0.2, past, window)
+        results.append((name, twin(q, k, v, 0.2, past, window), wanted, tolerance))
     return _first_wrong(results)
 
 
@@ -88,15 +99,14 @@ def _first_wrong(
     return ""
 
 
-_MATRICES = {
-    "q": (64, 64),
-    "k": (32, 64),
-    "v": (32, 64),
-    "output": (64, 64),
-    "gate": (96, 64),
-    "up": (96, 64),
-    "down": (64, 96),
-}
+MakeLinear = Callable[[Floats], Linear]
+MakeStack = Callable[[Floats], Stack]
+MakeWeights = Callable[[MakeLinear, MakeStack], BlockWeights]  # the same values in any form
+Drawn = tuple[MakeWeights, BlockShape]
+DrawBlock = Callable[[np.random.Generator], Drawn]
+
+_WIDTH, _HEADS, _KV_HEADS, _HEAD = 64, 4, 2, 16
+_SHAPE = BlockShape(_HEADS, _KV_HEADS, _HEAD, _HEAD, 1e-5, 0.25)
 
 
 class _DeviceRows:
@@ -138,11 +148,66 @@ class _HostRows:
         return self._rows[0], self._rows[1]
 
 
-def _weights(
-    norms: list[mx.array], dense: dict[str, Floats], linear: Callable[[Floats], Linear]
-) -> BlockWeights:
-    matrices = {name: linear(matrix) for name, matrix in dense.items()}
-    return BlockWeights(attn_norm=norms[0], ffn_norm=norms[1], **matrices)
+def _plain(random: np.random.Generator) -> Drawn:
+    norms = [_norm(random, _WIDTH) for _ in range(2)]
+    q, k, v, o, *ffn = (_matrix(random, *size) for size in _ATTENTION + _GATED)
+
+    def weights(linear: MakeLinear, _: MakeStack) -> BlockWeights:
+        attention = AttentionWeights(linear(q), linear(k), linear(v), linear(o))
+        gate, up, down = (linear(matrix) for matrix in ffn)
+        return BlockWeights(norms[0], attention, norms[1], GatedWeights(gate, up, down))
+
+    return weights, _SHAPE
+
+
+def _normed(random: np.random.Generator) -> Drawn:
+    """Norms of heads and of results, GELU, a window."""
+    plain, shape = _plain(random)
+    heads, posts = ([_norm(random, size) for _ in range(2)] for size in (_HEAD, _WIDTH))
+
+    def weights(linear: MakeLinear, stack: MakeStack) -> BlockWeights:
+        of = plain(linear, stack)
+        assert isinstance(of.feed_forward, GatedWeights)
+        return replace(
+            of,
+            attention=replace(of.attention, q_norm=heads[0], k_norm=heads[1]),
+            feed_forward=replace(of.feed_forward, activation="gelu"),
+            attn_post_norm=posts[0],
+            ffn_post_norm=posts[1],
+        )
+
+    return weights, replace(shape, window=20)
+
+
+def _experts(random: np.random.Generator) -> Drawn:
+    plain, shape = _plain(random)
+    router = _matrix(random, 6, _WIDTH) * np.float32(2)
+    gate, up = (_draw(random, 6, 32, _WIDTH) / np.float32(8) for _ in range(2))
+    down = _draw(random, 6, _WIDTH, 32) / np.float32(6)
+
+    def weights(linear: MakeLinear, stack: MakeStack) -> BlockWeights:
+        experts = ExpertsWeights(linear(router), stack(gate), stack(up), stack(down), used=2)
+        return replace(plain(linear, stack), feed_forward=experts)
+
+    return weights, shape
+
+
+_ATTENTION = ((64, _WIDTH), (32, _WIDTH), (32, _WIDTH), (_WIDTH, 64))
+_GATED = ((96, _WIDTH), (96, _WIDTH), (_WIDTH, 96))
+_BLOCKS: dict[str, DrawBlock] = {
+    "plain": _plain,
+    "norms and a window": _normed,
+    "experts": _experts,
+}
+
+
+def _matrix(random: np.random.Generator, out: int, columns: int) -> Floats:
+    matrix: Floats = _draw(random, out, columns) / np.float32(np.sqrt(columns))
+    return matrix
+
+
+def _norm(random: np.random.Generator, size: int) -> mx.array:
+    return mx.array(1 + 0.1 * _draw(random, size))
 
 
 def _draw(random: np.random.Generator, *shape: int) -> Floats:
@@ -155,3 +220,11 @@ def _dense(weight: Floats) -> Linear:
 
 def _host(weight: Floats) -> HostLinear:
     return HostLinear.read((weight.shape[0], weight.shape[1]), lambda rows: weight[rows])
+
+
+def _dense_stack(weights: Floats) -> Stack:
+    return DenseStack(mx.array(weights))
+
+
+def _host_stack(weights: Floats) -> Stack:
+    return HostStack.read(len(weights), lambda experts: weights[experts])

@@ -22,9 +22,11 @@ from ds4tui.kernels.block import Attend, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
 from ds4tui.kernels.cpu.linear import HostLinear
+from ds4tui.kernels.cpu.stack import HostStack
 from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
+from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +69,25 @@ class ComputePath:
             return QuantisedLinear(matrix, self.activations)
         return DenseLinear(weight.dense(self.activations))
 
+    def exact_linear(self, weight: WeightSource) -> Linear:
+        """In float32: for a small matrix whose result decides between parts of the model."""
+        if self.matrices == "host":
+            return self.linear(weight)
+        return DenseLinear(weight.dense(mx.float32))
+
+    def stack(self, weight: WeightSource) -> Stack:
+        """As `linear`, of a tensor [experts, out, in]."""
+        if self.matrices == "host":
+            return HostStack.read(weight.shape[0], weight.host_rows)
+        matrix = weight.quantised() if self.matrices == "quantised" else None
+        if matrix is not None:
+            return QuantisedStack(matrix, self.activations)
+        return DenseStack(weight.dense(self.activations))
+
     def block(self, weights: BlockWeights, shape: BlockShape) -> Block | HostBlock:
         if self.host_blocks:
             return HostBlock(weights, shape)
-        return Block(weights, shape, _ATTENTION[self.attention])
+        return Block(weights, shape, _ATTENTION[self.attention], self.activations)
 
     def decoder(self, ends: Ends, blocks: Sequence[Block | HostBlock]) -> Decoder:
         """The blocks must be this path's own."""

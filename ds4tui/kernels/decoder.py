@@ -19,41 +19,49 @@ Source = npt.NDArray[np.int64] | mx.array  # ids [T], or embeddings [T, width]
 @dataclass(frozen=True, slots=True)
 class Ends:
     """What stands before and after the blocks. `output` is `embedding` itself where the model
-    ties them."""
+    ties them. Embeddings of ids, not those that are given, are multiplied by the scale."""
 
     embedding: Linear
     norm: mx.array
     output: Linear
     norm_epsilon: float
+    embedding_scale: float = 1.0
 
 
 class Decoder(Protocol):
     def __call__(
-        self, source: Source, layers: Sequence[Any], turn: Turn, logits: Logits
+        self, source: Source, layers: Sequence[Any], turns: Sequence[Turn], logits: Logits
     ) -> mx.array | None:
-        """Append the rows to every layer; logits float32 [1 or T, vocab], or None.
+        """Append the rows to every layer; logits float32 [1 or T, vocab], or None. Each block
+        takes the one of `turns` that its shape names.
 
         All work is done on return, so an error belongs to the step that made it.
         """
 
 
 class DenseDecoder:
-    """embedding, blocks, norm, output; activations and KV in `dtype`."""
+    """embedding, blocks, norm, output; matrices are multiplied, and keys and values kept, in
+    `dtype`."""
 
     def __init__(self, ends: Ends, blocks: Sequence[Block], dtype: mx.Dtype) -> None:
         self._ends, self._blocks, self._dtype = ends, blocks, dtype
 
     def __call__(
-        self, source: Source, layers: Sequence[KVAppender], turn: Turn, logits: Logits
+        self, source: Source, layers: Sequence[KVAppender], turns: Sequence[Turn], logits: Logits
     ) -> mx.array | None:
-        x = source if isinstance(source, mx.array) else self._ends.embedding.rows(source)
-        x, cosines = x.astype(self._dtype), turn.device(mx.float32)
+        x, cosines = self._rows(source), [turn.device(mx.float32) for turn in turns]
         for block, layer in zip(self._blocks, layers, strict=True):
-            x = block(x, layer, cosines)
+            x = block(x, layer, cosines[block.shape.turn])
         result = None if logits == "none" else self._head(x[-1:] if logits == "last" else x)
         mx.eval(x if result is None else result, [layer.buffers() for layer in layers])
         return result
 
+    def _rows(self, source: Source) -> mx.array:
+        if isinstance(source, mx.array):
+            return source.astype(mx.float32)
+        return self._ends.embedding.rows(source).astype(mx.float32) * self._ends.embedding_scale
+
     def _head(self, x: mx.array) -> mx.array:
         ends = self._ends
-        return ends.output(rms_norm(x, ends.norm, ends.norm_epsilon)).astype(mx.float32)
+        n = rms_norm(x, ends.norm, ends.norm_epsilon).astype(self._dtype)
+        return ends.output(n).astype(mx.float32)

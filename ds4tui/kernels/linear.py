@@ -16,7 +16,7 @@ import numpy as np
 class QuantisedMatrix:
     """A matrix in MLX's affine form: w = scale * q + bias over groups along the columns.
 
-    packed: uint32 [out, in * bits / 32]; scales, biases: [out, in / group_size].
+    packed: uint32 [.., out, in * bits / 32]; scales, biases: [.., out, in / group_size].
     """
 
     packed: mx.array
@@ -26,8 +26,12 @@ class QuantisedMatrix:
     bits: int
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.scales.shape[0], self.scales.shape[1] * self.group_size
+    def shape(self) -> tuple[int, ...]:
+        return *self.scales.shape[:-1], self.scales.shape[-1] * self.group_size
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(part.nbytes) for part in (self.packed, self.scales, self.biases))
 
 
 class Linear(ABC):
@@ -51,13 +55,18 @@ class Linear(ABC):
     def add_bias(self, bias: mx.array) -> None:
         """Give the product a bias [out]."""
 
+    @abstractmethod
+    def reorder(self, order: np.ndarray) -> None:
+        """Bring the rows of W to another order: row i becomes what was row order[i] (int64
+        [out]). Before a bias is added."""
+
 
 class DenseLinear(Linear):
     """The reference over a plain MLX matrix [out, in]."""
 
     def __init__(self, weight: mx.array) -> None:
         super().__init__((weight.shape[0], weight.shape[1]), int(weight.nbytes))
-        self.form = f"{str(weight.dtype).removeprefix('mlx.core.')} in MLX"
+        self.form = array_form(weight)
         self._weight = weight
         self._bias: mx.array | None = None
 
@@ -71,6 +80,10 @@ class DenseLinear(Linear):
     def add_bias(self, bias: mx.array) -> None:
         self._bias = bias.astype(self._weight.dtype)
 
+    def reorder(self, order: np.ndarray) -> None:
+        self._weight = self._weight[mx.array(order)]
+        mx.eval(self._weight)
+
 
 class QuantisedLinear(Linear):
     """The reference over MLX's own quantised product; scales, biases and rows are in `dtype`."""
@@ -82,8 +95,9 @@ class QuantisedLinear(Linear):
         self._offsets = matrix.biases.astype(dtype)
         mx.eval(self._packed, self._scales, self._offsets)
         parts = (self._packed, self._scales, self._offsets)
-        super().__init__(matrix.shape, sum(int(part.nbytes) for part in parts))
-        self.form = f"{matrix.bits}-bit groups of {matrix.group_size}"
+        out, columns = matrix.shape
+        super().__init__((out, columns), sum(int(part.nbytes) for part in parts))
+        self.form = quantised_form(matrix)
         self._group_size, self._bits = matrix.group_size, matrix.bits
         self._bias: mx.array | None = None
 
@@ -111,3 +125,18 @@ class QuantisedLinear(Linear):
 
     def add_bias(self, bias: mx.array) -> None:
         self._bias = bias.astype(self._scales.dtype)
+
+    def reorder(self, order: np.ndarray) -> None:
+        at = mx.array(order)
+        self._packed, self._scales, self._offsets = (
+            part[at] for part in (self._packed, self._scales, self._offsets)
+        )
+        mx.eval(self._packed, self._scales, self._offsets)
+
+
+def array_form(weight: mx.array) -> str:
+    return f"{str(weight.dtype).removeprefix('mlx.core.')} in MLX"
+
+
+def quantised_form(matrix: QuantisedMatrix) -> str:
+    return f"{matrix.bits}-bit groups of {matrix.group_size}"

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 
-from ds4tui.engine.models.llama import LlamaConfig, LlamaModel
+from ds4tui.engine.models.decoder import DecoderModel
+from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import HostKVLayer, KVLayer
@@ -197,7 +198,7 @@ def test_quantised_matrices_are_held_as_they_are(tmp_path: Path, kernels: str, k
     gguf = write(tmp_path / "q.gguf", tiny, matrices=GGMLQuantizationType[kind])
     own = walk(load_model(gguf, Settings()), IDS, [33, 7])
     path = ComputePath("gpu", "quantised", mx.float16, "fused", False)
-    half = LlamaModel(LlamaConfig.of(gguf), gguf, path, 100)
+    half = DecoderModel(llama(gguf), gguf, path, 100)
     assert half.compute_path.startswith(f"GPU; 23 matrices held as {kind[1]}-bit groups of 32")
     state = half.new_state()
     ours = np.asarray(half.forward(Rows.of_ids(IDS, 0, "all"), state))
@@ -233,7 +234,7 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("attention.head_count_kv", 3, "share"),
         ("rope.dimension_count", 7, "rotary"),
         ("rope.dimension_count", 16, "rotary"),
-        ("rope.scaling.type", "yarn", "yarn"),
+        ("rope.scaling.type", "longrope", "longrope"),
         ("expert_count", 8, "experts"),
         ("attention.layer_norm_rms_epsilon", "small", "epsilon"),
     ],

@@ -117,7 +117,18 @@ def test_other_types_have_no_affine_form(
     assert weight_of(raw, ggml_type).quantised() is None
 
 
-@pytest.mark.parametrize("shape", [(64,), (2, 3, 64)], ids=str)
+@pytest.mark.parametrize("ggml_type", BITS, ids=lambda t: t.name)
+def test_matrices_of_experts_have_one_too(
+    weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
+) -> None:
+    raw = finite_blocks(np.random.default_rng(1), (3, 5, 96), ggml_type)
+    matrix = weight_of(raw, ggml_type).quantised()
+    assert matrix is not None
+    assert matrix.shape == (3, 5, 96)
+    np.testing.assert_array_equal(dequantised(matrix), quants.dequantize(raw, ggml_type))
+
+
+@pytest.mark.parametrize("shape", [(64,), (2, 2, 3, 64)], ids=str)
 def test_only_matrices_have_an_affine_form(
     weight_of: Callable[[np.ndarray, T], Weight], shape: tuple[int, ...]
 ) -> None:

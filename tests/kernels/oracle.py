@@ -9,7 +9,12 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
 
 
 def attend(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, first_position: int
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    scale: float,
+    first_position: int,
+    window: int | None = None,
 ) -> np.ndarray:
     """One query of one head at a time."""
     q, k, v = (a.astype(np.float64) for a in (q, k, v))
@@ -17,10 +22,11 @@ def attend(
     out = np.empty((*q.shape[:2], v.shape[2]))
     for h in range(q.shape[0]):
         for t in range(q.shape[1]):
-            seen = first_position + t + 1
-            scores = scale * (k[h // share, :seen] @ q[h, t])
+            end = first_position + t + 1
+            seen = slice(0 if window is None else max(0, end - window), end)
+            scores = scale * (k[h // share, seen] @ q[h, t])
             weights = np.exp(scores - scores.max())
-            out[h, t] = weights @ v[h // share, :seen] / weights.sum()
+            out[h, t] = weights @ v[h // share, seen] / weights.sum()
     return out
 
 
@@ -33,3 +39,47 @@ def turned(x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray) -> np.
         out[..., 2 * j] = a * np.cos(angles) - b * np.sin(angles)
         out[..., 2 * j + 1] = a * np.sin(angles) + b * np.cos(angles)
     return out
+
+
+def normed(x: np.ndarray, weight: np.ndarray | None, epsilon: float) -> np.ndarray:
+    """RMSNorm over the last axis; x itself without a weight."""
+    if weight is None:
+        return x
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * weight
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+ACTIVATIONS = {"silu": silu, "gelu": gelu}
+
+
+def gated(
+    m: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray, activation: str
+) -> np.ndarray:
+    return (ACTIVATIONS[activation](m @ gate.T) * (m @ up.T)) @ down.T
+
+
+def experts(
+    m: np.ndarray,
+    router: np.ndarray,
+    gate: np.ndarray,
+    up: np.ndarray,
+    down: np.ndarray,
+    used: int,
+    activation: str,
+) -> np.ndarray:
+    """One row at a time; gate, up and down are [experts, out, in]."""
+    y = np.zeros_like(m)
+    for t, row in enumerate(m):
+        scores = np.exp(router @ row)
+        best = np.argsort(-scores)[:used]
+        for e in best:
+            own = gated(row, gate[e], up[e], down[e], activation)
+            y[t] += own * scores[e] / scores[best].sum()
+    return y

@@ -38,17 +38,18 @@ shapes = st.fixed_dictionaries(
         "width": st.sampled_from([4, 6, 64]),
     }
 )
+windows = st.one_of(st.none(), st.integers(1, 100))
 
 
 @pytest.mark.parametrize("name", TWINS)
 @settings(max_examples=scaled(25), deadline=None)
-@given(shape=shapes, scale=st.floats(0.05, 1.0), seed=st.integers(0, 99))
+@given(shape=shapes, scale=st.floats(0.05, 1.0), window=windows, seed=st.integers(0, 99))
 def test_attention_is_that_of_the_definition(
-    name: str, shape: dict[str, int], scale: float, seed: int
+    name: str, shape: dict[str, int], scale: float, window: int | None, seed: int
 ) -> None:
     q, k, v = draw(seed, **shape)
-    out = TWINS[name](mx.array(q), mx.array(k), mx.array(v), scale, shape["past"])
-    wanted = oracle.attend(q, k, v, scale, shape["past"])
+    out = TWINS[name](mx.array(q), mx.array(k), mx.array(v), scale, shape["past"], window)
+    wanted = oracle.attend(q, k, v, scale, shape["past"], window)
     np.testing.assert_allclose(np.asarray(out), wanted, atol=2e-5, rtol=0)
 
 
@@ -60,6 +61,17 @@ def test_rows_behind_the_last_query_are_not_seen(name: str, count: int) -> None:
     more = [np.concatenate([a, np.full_like(a, 1e4)], axis=1) for a in (k, v)]
     whole = TWINS[name](mx.array(q), mx.array(more[0]), mx.array(more[1]), 0.3, 40)
     np.testing.assert_allclose(np.asarray(whole), oracle.attend(q, k, v, 0.3, 40), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("count", [1, 5, 150])
+def test_rows_before_the_window_are_not_even_read(name: str, count: int) -> None:
+    """A long past costs nothing: not a number there would spread through any product."""
+    q, k, v = draw(0, 2, 2, count, 200, 8, 8)
+    wanted = oracle.attend(q, k, v, 0.3, 200, 30)
+    k[:, : 200 - 29], v[:, : 200 - 29] = np.nan, np.nan
+    out = TWINS[name](mx.array(q), mx.array(k), mx.array(v), 0.3, 200, 30)
+    np.testing.assert_allclose(np.asarray(out), wanted, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -77,8 +89,10 @@ def test_scores_are_made_in_bounded_tiles(
     """Small tiles change nothing but rounding."""
     q, k, v = draw(2, 2, 3, 90, 33, 8, 8)
     monkeypatch.setattr(module, "SCORES_MAX", 2000)
-    out = TWINS[name](mx.array(q), mx.array(k), mx.array(v), 0.3, 33)
-    np.testing.assert_allclose(np.asarray(out), oracle.attend(q, k, v, 0.3, 33), atol=2e-5)
+    for window in (None, 20):
+        out = TWINS[name](mx.array(q), mx.array(k), mx.array(v), 0.3, 33, window)
+        wanted = oracle.attend(q, k, v, 0.3, 33, window)
+        np.testing.assert_allclose(np.asarray(out), wanted, atol=2e-5)
 
 
 def test_the_reference_never_holds_all_scores() -> None:

@@ -10,7 +10,8 @@ import mlx.core as mx
 from ds4tui.cache.memory import available_memory_bytes, check_fits
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import required_bytes
-from ds4tui.engine.models.llama import LlamaConfig, LlamaModel
+from ds4tui.engine.models.decoder import DecoderModel
+from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import ModelState
 from ds4tui.errors import GGUFError
@@ -64,7 +65,9 @@ class Family:
     load: Callable[[Any, GGUFFile, ComputePath, int], Model]
 
 
-FAMILIES = {"llama": Family(LlamaConfig.of, LlamaModel)}
+FAMILIES = {
+    "llama": Family(llama, DecoderModel),
+}
 
 
 def load_model(

@@ -12,12 +12,12 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ds4tui.kernels.block import BlockShape, BlockWeights
+from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import host_attend
-from ds4tui.kernels.cpu.linear import HostLinear, host_view
+from ds4tui.kernels.cpu.feed_forward import host_feed_forward
+from ds4tui.kernels.cpu.linear import HostLinear, host_view, in_numpy
 from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Ends, Logits, Source
-from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.rope import Turn
 
 Floats = npt.NDArray[np.float32]
@@ -36,13 +36,15 @@ class HostBlock:
 
     def __init__(self, weights: BlockWeights, shape: BlockShape) -> None:
         """Copies the matrices of `weights`, which must be HostLinears, to where it wants them."""
-        self._shape = shape
-        self._attn_norm = host_view(weights.attn_norm)
-        self._ffn_norm = host_view(weights.ffn_norm)
-        self._qkv = HostLinear.side_by_side(_host(weights.q), _host(weights.k), _host(weights.v))
-        self._output = _host(weights.output)
-        self._gate_up = HostLinear.side_by_side(_host(weights.gate), _host(weights.up))
-        self._down = _host(weights.down)
+        self.shape, attention = shape, weights.attention
+        self._attn_norm, self._ffn_norm = host_view(weights.attn_norm), host_view(weights.ffn_norm)
+        self._attn_post_norm = _optional_view(weights.attn_post_norm)
+        self._ffn_post_norm = _optional_view(weights.ffn_post_norm)
+        self._head_norms = _head_norms(attention, shape)
+        parts = (attention.q, attention.k, attention.v)
+        self._qkv = HostLinear.side_by_side(*(in_numpy(part) for part in parts))
+        self._output = in_numpy(attention.output)
+        self._feed_forward = host_feed_forward(weights.feed_forward)
         self._workers = workers()
 
     def __call__(self, x: Floats, layer: HostAppender, turn: Turn) -> Floats:
@@ -58,24 +60,28 @@ class HostBlock:
         keys, values = layer.append(k, v)
 
         def finish(tile: slice) -> None:
-            past, scale = first + tile.start, self._shape.scale
-            attended = host_attend(q[:, tile], keys, values, scale, past)
-            y[tile] = self._fed_forward(x[tile] + self._output.apply(_joined(attended)))
+            past, shape = first + tile.start, self.shape
+            attended = host_attend(q[:, tile], keys, values, shape.scale, past, shape.window)
+            mixed = self._norm(self._output.apply(_joined(attended)), self._attn_post_norm)
+            y[tile] = self._fed_forward(x[tile] + mixed)
 
         self._workers.each(tiles, finish)
         return y
 
     def _projected(self, x: Floats, turn: Turn) -> Floats:
-        """[q | k | v] of rows, with q and k turned."""
-        shape = self._shape
-        qkv = self._qkv.apply(rms_norm(x, self._attn_norm, shape.norm_epsilon))
+        """[q | k | v] of rows, with the heads of q and k normalised and turned."""
+        shape = self.shape
+        qkv = self._qkv.apply(self._norm(x, self._attn_norm))
         heads = shape.heads + shape.kv_heads  # q's and k's are of one size and lie side by side
-        _turn(qkv[:, : heads * shape.key_size].reshape(len(x), heads, shape.key_size), turn)
+        turning = qkv[:, : heads * shape.key_size].reshape(len(x), heads, shape.key_size)
+        if self._head_norms is not None:
+            turning[...] = self._norm(turning, self._head_norms)
+        _turn(turning, turn)
         return qkv
 
     def _split(self, qkv: Floats) -> tuple[Floats, Floats, Floats]:
         """[T, ..] to q [H, T, D], k [Hkv, T, D] and v [Hkv, T, Dv]: views."""
-        shape, count = self._shape, len(qkv)
+        shape, count = self.shape, len(qkv)
         keys_at = shape.heads * shape.key_size
         values_at = keys_at + shape.kv_heads * shape.key_size
         q = qkv[:, :keys_at].reshape(count, shape.heads, shape.key_size)
@@ -84,30 +90,30 @@ class HostBlock:
         return q.swapaxes(0, 1), k.swapaxes(0, 1), v.swapaxes(0, 1)
 
     def _fed_forward(self, h: Floats) -> Floats:
-        both = self._gate_up.apply(rms_norm(h, self._ffn_norm, self._shape.norm_epsilon))
-        inner = both.shape[1] // 2
-        gated = _silu(both[:, :inner])
-        gated *= both[:, inner:]
-        y = self._down.apply(gated)
+        fed = self._feed_forward(self._norm(h, self._ffn_norm))
+        y = self._norm(fed, self._ffn_post_norm)
         y += h
         return y
+
+    def _norm(self, x: Floats, weight: Floats | None) -> Floats:
+        return x if weight is None else rms_norm(x, weight, self.shape.norm_epsilon)
 
 
 class HostDecoder:
     """As `kernels.decoder.DenseDecoder`; the layers must keep their rows in NumPy."""
 
     def __init__(self, ends: Ends, blocks: Sequence[HostBlock]) -> None:
-        self._embedding, self._output = _host(ends.embedding), _host(ends.output)
+        self._embedding, self._output = in_numpy(ends.embedding), in_numpy(ends.output)
         self._norm, self._epsilon = host_view(ends.norm), ends.norm_epsilon
-        self._blocks = blocks
+        self._scale, self._blocks = np.float32(ends.embedding_scale), blocks
 
     def __call__(
-        self, source: Source, layers: Sequence[HostAppender], turn: Turn, logits: Logits
+        self, source: Source, layers: Sequence[HostAppender], turns: Sequence[Turn], logits: Logits
     ) -> mx.array | None:
         """As `kernels.decoder.Decoder`."""
         x = self._rows(source)
         for block, layer in zip(self._blocks, layers, strict=True):
-            x = block(x, layer, turn)
+            x = block(x, layer, turns[block.shape.turn])
         if logits == "none":
             return None
         wanted = x[-1:] if logits == "last" else x
@@ -116,24 +122,30 @@ class HostDecoder:
     def _rows(self, source: Source) -> Floats:
         if isinstance(source, mx.array):
             return host_view(source)
-        return self._embedding.host_rows(source)
+        rows = self._embedding.host_rows(source)
+        rows *= self._scale
+        return rows
 
 
 def rms_norm(x: Floats, weight: Floats, epsilon: float) -> Floats:
-    squares = np.einsum("ti,ti->t", x, x)
-    roots = np.sqrt(squares / np.float32(x.shape[1]) + np.float32(epsilon))
-    y = x / roots[:, None]
+    """Over the last axis; a new array."""
+    squares = np.einsum("...i,...i->...", x, x)
+    roots = np.sqrt(squares / np.float32(x.shape[-1]) + np.float32(epsilon))
+    y = x / roots[..., None]
     y *= weight
     return cast(Floats, y)
 
 
-def _silu(x: Floats) -> Floats:
-    """x / (1 + exp(-x)), a new array. Where exp overflows, the quotient is the right 0."""
-    y = np.negative(x)
-    with np.errstate(over="ignore"):
-        np.exp(y, out=y)
-    y += 1
-    return cast(Floats, np.divide(x, y, out=y))
+def _head_norms(weights: AttentionWeights, shape: BlockShape) -> Floats | None:
+    """The weights of the norms of q's heads, then of k's: [heads, key_size]."""
+    if weights.q_norm is None or weights.k_norm is None:
+        return None
+    q, k = host_view(weights.q_norm), host_view(weights.k_norm)
+    return np.concatenate([np.tile(q, (shape.heads, 1)), np.tile(k, (shape.kv_heads, 1))])
+
+
+def _optional_view(weight: mx.array | None) -> Floats | None:
+    return None if weight is None else host_view(weight)
 
 
 def _turn(x: Floats, turn: Turn) -> None:
@@ -145,9 +157,3 @@ def _turn(x: Floats, turn: Turn) -> None:
 def _joined(x: Floats) -> Floats:
     """[H, T, Dv] to [T, H * Dv]."""
     return x.swapaxes(0, 1).reshape(x.shape[1], -1)
-
-
-def _host(linear: Linear) -> HostLinear:
-    if not isinstance(linear, HostLinear):
-        raise TypeError(f"A matrix is held as {linear.form}, not in NumPy.")
-    return linear

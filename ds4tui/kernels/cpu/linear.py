@@ -74,12 +74,21 @@ class HostLinear(Linear):
     def add_bias(self, bias: mx.array) -> None:
         self.bias = host_view(bias).copy()
 
+    def reorder(self, order: npt.NDArray[np.int64]) -> None:
+        self.transposed = np.take(self.transposed, order, axis=1)
+
 
 def host_view(x: mx.array) -> Floats:
     """`x` as float32 NumPy, without a copy when it is float32 and contiguous already."""
     x = x.astype(mx.float32)
     mx.eval(x)
     return cast(Floats, np.asarray(x))
+
+
+def in_numpy(linear: Linear) -> HostLinear:
+    if not isinstance(linear, HostLinear):
+        raise TypeError(f"A matrix is held as {linear.form}, not in NumPy.")
+    return linear
 
 
 def _bias_or_zeros(linear: HostLinear) -> Floats:

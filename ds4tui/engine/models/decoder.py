@@ -1,0 +1,152 @@
+"""A model of attention blocks: what its families tell about a file, loading, and a step.
+
+A family turns a file's keys into a DecoderConfig, which also says how a block's tensors are
+read. The maths of a block is in `kernels/block.py`.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.layers import LayerLoader
+from ds4tui.engine.models.rotation import ROPE_FACTORS, Rotation
+from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.state import HostKVLayer, KVLayer, ModelState, grown_capacity
+from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights
+from ds4tui.kernels.choice import ComputePath
+from ds4tui.kernels.decoder import Decoder, Ends
+from ds4tui.kernels.feed_forward import Activation, GatedWeights
+from ds4tui.kernels.rope import neighbours
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """The dimensions of one file. `blocks` has a shape a block, whose `turn` is an index into
+    `rotations`; `read_block` loads the weights of block i."""
+
+    architecture: str
+    width: int
+    vocab_size: int
+    context_tokens: int
+    blocks: tuple[BlockShape, ...]
+    rotations: tuple[Rotation, ...]
+    read_block: Callable[[LayerLoader, int], BlockWeights]
+    embedding_scale: float = 1.0
+
+    def kv_bytes(self, tokens: int, path: ComputePath) -> int:
+        """The most that a state of up to `tokens` rows takes: its buffers as they grow, plus
+        the largest layer, which is there twice while it does."""
+        values = [s.kv_heads * (s.key_size + s.value_size) for s in self.blocks]
+        return grown_capacity(tokens) * (sum(values) + max(values)) * path.activations.size
+
+
+class DecoderModel:
+    """One loaded model. Owned by the engine thread."""
+
+    def __init__(
+        self, config: DecoderConfig, gguf: GGUFFile, path: ComputePath, context_tokens: int
+    ) -> None:
+        """Loads all weights, a tensor at a time; `context_tokens` is what the caller grants.
+        Raises GGUFError for missing or misshapen tensors."""
+        self._config, self._path = config, path
+        self.architecture = config.architecture
+        self.context_tokens = context_tokens
+        self.vocab_size = config.vocab_size
+        loader = LayerLoader(gguf, path)
+        self._decoder = _decoder(loader, config, path)
+        loader.warn_of_unused(ROPE_FACTORS)
+        self.weights_bytes = loader.nbytes
+        self.compute_path = loader.words()
+
+    def new_state(self) -> ModelState:
+        layer = HostKVLayer if self._path.host_blocks else KVLayer
+        return ModelState([layer() for _ in self._config.blocks])
+
+    def kv_bytes(self, tokens: int) -> int:
+        """The most that a state of up to `tokens` rows ever takes."""
+        return self._config.kv_bytes(tokens, self._path)
+
+    def forward(self, rows: Rows, state: ModelState) -> mx.array | None:
+        """Evaluate rows behind those in `state`; logits float32 [1 or T, vocab], or None.
+
+        Raises ValueError for no rows, ids outside the vocabulary, or positions that are not
+        [T]. After any other error the layers may be uneven: the state is to be thrown away.
+        """
+        source = self._source(rows)
+        turns = [rotation.turn(rows.positions) for rotation in self._config.rotations]
+        return self._decoder(source, state.layers, turns, rows.logits)
+
+    def _source(self, rows: Rows) -> npt.NDArray[np.int64] | mx.array:
+        if not len(rows) or rows.positions.ndim != 1:
+            raise ValueError(f"Rows take positions [T] with T >= 1, not {rows.positions.shape}.")
+        if rows.embeddings is not None:
+            return rows.embeddings
+        assert rows.ids is not None
+        # NumPy would read a negative id from the end, MLX anything from anywhere.
+        if rows.ids.min() < 0 or rows.ids.max() >= self.vocab_size:
+            raise ValueError(f"Token ids must be in 0..{self.vocab_size - 1}.")
+        return rows.ids
+
+
+def _decoder(loader: LayerLoader, config: DecoderConfig, path: ComputePath) -> Decoder:
+    embedding = loader.matrix("token_embd", config.vocab_size, config.width)
+    tied = not loader.has("output.weight")
+    output = embedding if tied else loader.matrix("output", config.vocab_size, config.width)
+    norm = loader.vector("output_norm.weight", config.width)
+    ends = Ends(embedding, norm, output, config.blocks[0].norm_epsilon, config.embedding_scale)
+    # Each block takes over its matrices before the next one is read.
+    blocks = [path.block(config.read_block(loader, i), s) for i, s in enumerate(config.blocks)]
+    return path.decoder(ends, blocks)
+
+
+# -- parts of a block that families share, of the tensors whose names begin with `at` -----------
+
+
+def attention(
+    loader: LayerLoader,
+    at: str,
+    width: int,
+    shape: BlockShape,
+    halves: int | None = None,
+    head_norms: bool = False,
+) -> AttentionWeights:
+    """`halves`: the rotary values of a head, where the file pairs their halves and not
+    neighbours. Biases are taken where the file has them."""
+    q, k = (
+        None if halves is None else neighbours(heads, shape.key_size, halves)
+        for heads in (shape.heads, shape.kv_heads)
+    )
+
+    def head_norm(name: str) -> mx.array | None:
+        if not head_norms:
+            return None
+        norm = loader.vector(at + name, shape.key_size)
+        order = None if halves is None else neighbours(1, shape.key_size, halves)
+        return norm if order is None else norm[mx.array(order)]
+
+    return AttentionWeights(
+        q=loader.matrix(at + "attn_q", shape.heads * shape.key_size, width, q),
+        k=loader.matrix(at + "attn_k", shape.kv_heads * shape.key_size, width, k),
+        v=loader.matrix(at + "attn_v", shape.kv_heads * shape.value_size, width),
+        output=loader.matrix(at + "attn_output", width, shape.heads * shape.value_size),
+        q_norm=head_norm("attn_q_norm.weight"),
+        k_norm=head_norm("attn_k_norm.weight"),
+    )
+
+
+def gated(
+    loader: LayerLoader, at: str, width: int, inner: int, activation: Activation = "silu"
+) -> GatedWeights:
+    return GatedWeights(
+        gate=loader.matrix(at + "ffn_gate", inner, width),
+        up=loader.matrix(at + "ffn_up", inner, width),
+        down=loader.matrix(at + "ffn_down", width, inner),
+        activation=activation,
+    )

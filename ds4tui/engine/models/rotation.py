@@ -1,0 +1,89 @@
+"""The rotary positions of a file: how far each pair of values turns from row to row.
+
+Frequency j is freq_base^(-2j/rotary), slowed down for contexts longer than the model was first
+trained for: all by one factor (linear); each by its own, worked out by the converter (the tensor
+ROPE_FACTORS, llama3 scaling); or by YaRN (Peng et al. 2023, arXiv 2309.00071), which slows down
+the pairs that turn less than `beta_slow` times in the original context, keeps those that turn
+more than `beta_fast` times, blends between, and stretches what is turned by 1 + ln(factor) / 10.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.models.keys import count, impossible, not_read, rotary_values
+from ds4tui.kernels.rope import Turn
+
+Frequencies = npt.NDArray[np.float64]
+
+ROPE_FACTORS = "rope_freqs.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """frequencies: radians a position, [J]; magnitude: of what was turned."""
+
+    frequencies: Frequencies
+    magnitude: float = 1.0
+
+    @classmethod
+    def of(cls, gguf: GGUFFile, key_size: int) -> "Rotation":
+        """As the file's keys have it. Raises GGUFError for a scaling that is not read."""
+        rotary = rotary_values(gguf)
+        if rotary % 2 or rotary > key_size:
+            raise impossible(gguf, f"{rotary} rotary values do not fit heads of {key_size}.")
+        base = gguf.key(".rope.freq_base", float, 10_000.0)
+        plain = cls.plain(base, rotary)
+        kind = gguf.key(".rope.scaling.type", str, "linear")
+        if kind == "yarn":
+            scaled = _yarn(gguf, plain.frequencies, base)
+        elif kind in ("linear", "none"):
+            scaled = cls(plain.frequencies / (_factor(gguf) if kind == "linear" else 1.0))
+        else:
+            raise not_read(gguf, f"rope scaling of type {kind!r} is not read.")
+        return cls(scaled.frequencies / _own_factors(gguf, rotary // 2), scaled.magnitude)
+
+    @classmethod
+    def plain(cls, base: float, rotary: int) -> "Rotation":
+        return cls(base ** -(np.arange(0, rotary, 2, dtype=np.float64) / rotary))
+
+    def turn(self, positions: npt.NDArray[np.int32]) -> Turn:
+        return Turn.at(positions, self.frequencies, self.magnitude)
+
+
+def _factor(gguf: GGUFFile) -> float:
+    older = gguf.key(".rope.scale_linear", float, 1.0)
+    return gguf.key(".rope.scaling.factor", float, older) or 1.0
+
+
+def _yarn(gguf: GGUFFile, frequencies: Frequencies, base: float) -> Rotation:
+    factor, pairs = _factor(gguf), len(frequencies)
+    context = count(gguf, ".rope.scaling.original_context_length")
+
+    def pair_turning(times: float) -> float:
+        """The pair, as a fraction, that turns so often in the original context."""
+        return pairs * math.log(context / (times * 2 * math.pi)) / math.log(base)
+
+    fast = gguf.key(".rope.scaling.yarn_beta_fast", float, 32.0)
+    slow = gguf.key(".rope.scaling.yarn_beta_slow", float, 1.0)
+    first = max(0, math.floor(pair_turning(fast)))
+    last = min(2 * pairs - 1, math.ceil(pair_turning(slow)))
+    slowed = np.clip((np.arange(pairs) - first) / max(0.001, last - first), 0, 1)
+    stretch = gguf.key(".rope.scaling.attn_factor", float, 1.0)
+    return Rotation(
+        frequencies * (1 - slowed + slowed / factor),
+        stretch * (1 + 0.1 * math.log(factor) if factor > 1 else 1.0),
+    )
+
+
+def _own_factors(gguf: GGUFFile, pairs: int) -> npt.NDArray[np.float32] | float:
+    if ROPE_FACTORS not in gguf.tensors:
+        return 1.0
+    factors = gguf.dequantised(ROPE_FACTORS)
+    if factors.shape != (pairs,) or not (factors > 0).all():
+        what = f"the tensor {ROPE_FACTORS} must hold {pairs} positive factors"
+        raise impossible(gguf, f"{what}, not {list(factors.shape)}.")
+    return factors

@@ -1,0 +1,92 @@
+"""The feed-forward part of a block, in plain MLX: the reference of its twins.
+
+gated:    Wdown · (a(Wgate m) * (Wup m))        with a = silu, or GELU in its tanh form
+experts:  Σ share_e · gated_e(m)                over the likeliest experts of softmax(Wrouter m),
+                                                whose probabilities are scaled to a sum of 1
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import mlx.core as mx
+
+from ds4tui.kernels.linear import Linear
+from ds4tui.kernels.stack import Stack
+
+Activation = Literal["silu", "gelu"]
+FeedForward = Callable[[mx.array], mx.array]  # [T, width] to [T, width]
+
+
+@dataclass(frozen=True, slots=True)
+class GatedWeights:
+    gate: Linear
+    up: Linear
+    down: Linear
+    activation: Activation = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsWeights:
+    """`used` experts see each row; the router is held as exactly as can be."""
+
+    router: Linear
+    gate: Stack
+    up: Stack
+    down: Stack
+    used: int
+    activation: Activation = "silu"
+
+
+FeedForwardWeights = GatedWeights | ExpertsWeights
+
+
+def feed_forward(weights: FeedForwardWeights) -> FeedForward:
+    return Gated(weights) if isinstance(weights, GatedWeights) else Experts(weights)
+
+
+class Gated:
+    def __init__(self, weights: GatedWeights) -> None:
+        self._w = weights
+
+    def __call__(self, m: mx.array) -> mx.array:
+        w = self._w
+        return w.down(ACTIVATIONS[w.activation](w.gate(m)) * w.up(m))
+
+
+class Experts:
+    def __init__(self, weights: ExpertsWeights) -> None:
+        self._w = weights
+
+    def __call__(self, m: mx.array) -> mx.array:
+        """Pairs of a row and an expert, ordered by expert so that rows of one lie together."""
+        w = self._w
+        chosen, shares = routed(w.router(m.astype(mx.float32)), w.used)
+        pairs = mx.argsort(chosen.reshape(-1))
+        experts, rows = chosen.reshape(-1)[pairs], m[pairs // w.used]
+        inner = ACTIVATIONS[w.activation](w.gate(rows, experts)) * w.up(rows, experts)
+        outs = w.down(inner, experts)[mx.argsort(pairs)].reshape(*chosen.shape, -1)
+        return (outs * shares[..., None]).sum(axis=1).astype(m.dtype)
+
+
+def routed(scores: mx.array, used: int) -> tuple[mx.array, mx.array]:
+    """Scores [T, E] to the experts of each row and their shares, [T, used] each."""
+    probabilities = mx.softmax(scores, axis=-1)
+    chosen = mx.argpartition(-probabilities, used - 1, axis=-1)[:, :used]
+    shares = mx.take_along_axis(probabilities, chosen, axis=-1)
+    return chosen, shares / shares.sum(axis=-1, keepdims=True)
+
+
+def silu(x: mx.array) -> mx.array:
+    return x * mx.sigmoid(x)
+
+
+def gelu(x: mx.array) -> mx.array:
+    """x / 2 * (1 + tanh(√(2/π) * (x + 0.044715 x³))), in float32 inside: x³ leaves float16."""
+    y = x.astype(mx.float32)
+    inner = GELU_SCALE * y * (1 + GELU_CUBE * y * y)
+    return (0.5 * y * (1 + mx.tanh(inner))).astype(x.dtype)
+
+
+GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
+ACTIVATIONS: dict[Activation, Callable[[mx.array], mx.array]] = {"silu": silu, "gelu": gelu}
