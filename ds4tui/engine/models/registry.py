@@ -11,7 +11,9 @@ from ds4tui.cache.memory import available_memory_bytes, check_fits
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
+from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.llama import llama
+from ds4tui.engine.models.qwen import qwen2, qwen3, qwen3moe
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import ModelState
 from ds4tui.errors import GGUFError
@@ -67,6 +69,10 @@ class Family:
 
 FAMILIES = {
     "llama": Family(llama, DecoderModel),
+    "qwen2": Family(qwen2, DecoderModel),
+    "qwen3": Family(qwen3, DecoderModel),
+    "qwen3moe": Family(qwen3moe, DecoderModel),
+    "gemma3": Family(gemma3, DecoderModel),
 }
 
 
