@@ -36,6 +36,7 @@ OTHER_VARIABLES = {
     "DS4TUI_STATE_DIR": "the folder of state.toml and of the log",
     "DS4TUI_CACHE_DIR": "the folder of what can be made again: kernels compiled for this machine",
     "DS4TUI_DEBUG": "1 checks the session's invariants at every step",
+    "DS4TUI_DEV_MODELS": "the folder of more models for the tests: see tools/dev_models.py",
     "DS4TUI_KERNELS": "which kernel twin is used: see `ds4tui doctor`",
     "DS4TUI_TEST_SCALE": "scales the long random tests",
 }
