@@ -1,6 +1,7 @@
 """Every check is shown to turn red: the right engine passes it, a planted fault does not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ds4tui.engine import state
 from ds4tui.engine.models.registry import Model
 from ds4tui.engine.session import Session
 from tests.golden.files import golden_path
-from tests.parity import faults
+from tests.parity import family_faults, faults
 from tests.parity.checks import check_golden, check_reuse, check_sensitivity
 from tests.parity.ours import last_logits, load
 
@@ -32,12 +33,39 @@ def cold(ids: Sequence[int]) -> np.ndarray:
     return _cold(tuple(ids))
 
 
-@pytest.mark.parametrize("name", faults.FILE_FAULTS)
+FILE_FAULTS = faults.FILE_FAULTS | family_faults.FILE_FAULTS
+
+
+@pytest.mark.parametrize("name", FILE_FAULTS)
 def test_a_fault_of_loading_is_seen(name: str, tmp_path: Path) -> None:
-    fault = faults.FILE_FAULTS[name]
+    fault = FILE_FAULTS[name]
     check_golden(load(golden_path(fault.family)), fault.family)
     with pytest.raises(AssertionError, match="logits differ by"):
         check_golden(load(fault.planted(tmp_path)), fault.family)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "reference"])
+@pytest.mark.parametrize("name", family_faults.CONFIG_FAULTS)
+def test_a_fault_of_a_family_is_seen(
+    name: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS4TUI_KERNELS", kernels)
+    fault = family_faults.CONFIG_FAULTS[name]
+    check_golden(replace(fault, change=lambda config: config).model(), fault.family)
+    with pytest.raises(AssertionError, match="logits differ by"):
+        check_golden(fault.model(), fault.family)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "reference"])
+def test_shares_of_experts_that_are_not_scaled_are_seen(
+    kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS4TUI_KERNELS", kernels)
+    moe = load(golden_path("qwen3moe"))
+    check_golden(moe, "qwen3moe")
+    family_faults.shares_not_scaled(monkeypatch)
+    with pytest.raises(AssertionError, match="logits differ by"):
+        check_golden(moe, "qwen3moe")
 
 
 def test_sessions_and_the_wrapper_without_a_fault_pass() -> None:

@@ -8,9 +8,10 @@ import pytest
 from tests.golden.files import families, golden, golden_path, projector_path, row
 from tests.parity.checks import text_rows
 from tests.parity.llamacpp import LlamaCpp
+from tests.parity.mimic import round_gelu
 from tests.parity.ours import load, walk
 from tests.parity.test_golden import IMPLEMENTED
-from tests.parity.three_way import image_gap, largest_gap, log_softmax
+from tests.parity.three_way import expected, image_gap, largest_gap, log_softmax
 
 TEXT = [name for name, facts in families().items() if not facts["vision"]]
 VISION = [name for name, facts in families().items() if facts["vision"]]
@@ -34,8 +35,11 @@ def test_llama_cpp_agrees_about_images(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", IMPLEMENTED)
-def test_llama_cpp_agrees_with_us(name: str, tmp_path: Path) -> None:
-    """On our logits directly, at every tenth position."""
+def test_llama_cpp_agrees_with_us(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On our logits directly, at every tenth position; we round GELU as it does."""
+    round_gelu(monkeypatch)
     n = text_rows(name)
     ids = golden(name)["ids"][:n].tolist()
     ours = log_softmax(walk(load(golden_path(name)), ids, "chunked"))
@@ -43,6 +47,20 @@ def test_llama_cpp_agrees_with_us(name: str, tmp_path: Path) -> None:
         for length in range(n, 0, -10):
             theirs = server.log_probabilities(ids[:length], ours.shape[1])
             assert np.abs(theirs - ours[length - 1]).max() <= row(name)["tolerance"]
+
+
+@pytest.mark.parametrize("kernels", ["auto", "reference"])
+@pytest.mark.parametrize("name", [n for n in IMPLEMENTED if row(n)["mimic"] == "half_gelu"])
+def test_we_round_as_the_mimic_does(
+    name: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every position. Without the rounding we differ: it is what the mimic is for."""
+    monkeypatch.setenv("DS4TUI_KERNELS", kernels)
+    want, model = expected(name), load(golden_path(name))
+    ids, tolerance = golden(name)["ids"], row(name)["tolerance"]
+    assert np.abs(log_softmax(walk(model, ids)) - want).max() > tolerance
+    round_gelu(monkeypatch)
+    assert np.abs(log_softmax(walk(model, ids)) - want).max() <= tolerance
 
 
 def test_another_file_is_seen(tmp_path: Path) -> None:
