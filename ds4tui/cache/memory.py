@@ -33,6 +33,49 @@ def check_fits(what: str, needed_bytes: int, available_bytes: int) -> None:
         raise OutOfMemory(what, needed_bytes, available_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What of a model fits: `context_tokens` is the longest context, up to the wanted one, that
+    fits beside the weights; 0 if the model does not fit at all. `needed_bytes` are of the wanted
+    context."""
+
+    available_bytes: int
+    weights_bytes: int
+    needed_bytes: int
+    wanted_tokens: int
+    context_tokens: int
+
+    @property
+    def fits(self) -> bool:
+        return self.context_tokens > 0
+
+    @property
+    def fits_whole(self) -> bool:
+        return self.fits and self.context_tokens == self.wanted_tokens
+
+
+# A context that memory cuts below this is of no use.
+CONTEXT_TOKENS_MIN = 512
+
+
+def plan_memory(
+    available_bytes: int, weights_bytes: int, kv_bytes_per_token: int, context: int
+) -> MemoryPlan:
+    """How much of a context of `context` tokens (1 or more) fits beside the weights.
+
+    Bytes are of memory, 0 or more. A context is cut to what fits, but not below
+    CONTEXT_TOKENS_MIN (or the whole, if that is shorter): then the model does not fit.
+    """
+    if context < 1 or min(available_bytes, weights_bytes, kv_bytes_per_token) < 0:
+        raise ValueError("a plan needs a context of 1 or more and bytes of 0 or more")
+    room = available_bytes - weights_bytes
+    fitting = context if kv_bytes_per_token == 0 else min(context, room // kv_bytes_per_token)
+    if room < 0 or fitting < min(context, CONTEXT_TOKENS_MIN):
+        fitting = 0
+    needed = weights_bytes + context * kv_bytes_per_token
+    return MemoryPlan(available_bytes, weights_bytes, needed, context, fitting)
+
+
 # -- Linux -------------------------------------------------------------------------------------
 
 

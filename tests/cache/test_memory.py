@@ -4,10 +4,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ds4tui.cache import memory
-from ds4tui.cache.memory import available_memory_bytes, check_fits, linux_bytes, vm_stat_bytes
+from ds4tui.cache.memory import (
+    CONTEXT_TOKENS_MIN,
+    available_memory_bytes,
+    check_fits,
+    linux_bytes,
+    plan_memory,
+    vm_stat_bytes,
+)
 from ds4tui.errors import OutOfMemory
+from tests.scale import scaled
 
 MIB = 2**20
 
@@ -124,3 +134,45 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
     with pytest.raises(OutOfMemory, match="The model needs 6 MiB, 5 MiB are available") as caught:
         check_fits("The model", 6 * MIB, 5 * MIB)
     assert (caught.value.needed_bytes, caught.value.available_bytes) == (6 * MIB, 5 * MIB)
+
+
+# -- plans -------------------------------------------------------------------------------------
+
+sizes = st.integers(0, 2**44)
+contexts = st.integers(1, 2**21)
+
+
+@settings(max_examples=scaled(100))
+@given(sizes, sizes, st.integers(0, 2**20), contexts)
+def test_a_plan_grants_the_longest_context_that_fits(
+    available: int, weights: int, per_token: int, context: int
+) -> None:
+    plan = plan_memory(available, weights, per_token, context)
+    assert plan.needed_bytes == weights + context * per_token
+    assert plan.fits_whole == (plan.needed_bytes <= available)
+    least = min(context, CONTEXT_TOKENS_MIN)
+    assert plan.fits == (weights + least * per_token <= available)
+    if plan.fits:
+        assert least <= plan.context_tokens <= context
+        assert weights + plan.context_tokens * per_token <= available
+        if plan.context_tokens < context:
+            assert weights + (plan.context_tokens + 1) * per_token > available
+    else:
+        assert plan.context_tokens == 0 and not plan.fits_whole
+
+
+def test_a_plan_by_numbers() -> None:
+    # 1 GiB of weights, 128 KiB a token: 2 GiB leave room for 8,192 tokens.
+    plan = plan_memory(2 * 2**30, 2**30, 2**17, 131_072)
+    assert plan.context_tokens == 8192 and plan.fits and not plan.fits_whole
+    assert plan.needed_bytes == 17 * 2**30
+    assert plan_memory(17 * 2**30, 2**30, 2**17, 131_072).fits_whole
+    assert plan_memory(2**30 + 511 * 2**17, 2**30, 2**17, 131_072).context_tokens == 0
+    assert plan_memory(2**30 + 512 * 2**17, 2**30, 2**17, 131_072).context_tokens == 512
+    assert plan_memory(2**30 + 100 * 2**17, 2**30, 2**17, 100).fits_whole
+
+
+@pytest.mark.parametrize("numbers", [(1, 1, 1, 0), (-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1)])
+def test_a_plan_of_impossible_numbers_is_refused(numbers: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        plan_memory(*numbers)
