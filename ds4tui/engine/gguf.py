@@ -22,6 +22,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
 from ds4tui.engine.gguf_cursor import Buffer, shown
 from ds4tui.engine.gguf_format import MAGIC, TensorInfo, read_header
+from ds4tui.engine.gguf_parts import joined_tensors, part_paths
 from ds4tui.errors import GGUFError, ModelNotFound
 
 __all__ = ["GGUFFile", "TensorInfo"]
@@ -46,26 +47,37 @@ _KIND_WORDS: dict[type, str] = {
 
 
 class GGUFFile:
-    """An open GGUF. `close` (or leaving a `with`) lets go of the map; views that were handed
-    out keep it alive for as long as they live. The file must not be shortened meanwhile: the
-    system kills a process that reads a map behind its file's end."""
+    """An open GGUF; of a split model, all of its parts as if they were one file, `path` the
+    first. `close` (or leaving a `with`) lets go of the map; views that were handed out keep it
+    alive for as long as they live. The file must not be shortened meanwhile: the system kills a
+    process that reads a map behind its file's end."""
 
     def __init__(self, path: Path, source: mmap.mmap) -> None:
         header = read_header(source, path.name)
-        self.path = path
-        self.version = header.version
-        self.metadata: Mapping[str, Any] = header.metadata
-        self.tensors: Mapping[str, TensorInfo] = header.tensors
-        self.file_bytes = len(source)
-        self._data: npt.NDArray[np.uint8] | None = np.frombuffer(source, np.uint8)
+        paths, sources, headers = [path], [source], [header]
+        if header.parts > 1:
+            paths = part_paths(path, header)
+            sources = [source if i == header.part else _map(p) for i, p in enumerate(paths)]
+            headers = [
+                header if i == header.part else read_header(s, p.name)
+                for i, (s, p) in enumerate(zip(sources, paths, strict=True))
+            ]
+        self.path = paths[0]
+        self.version = headers[0].version
+        self.metadata: Mapping[str, Any] = headers[0].metadata
+        self.tensors: Mapping[str, TensorInfo] = joined_tensors(paths, headers)
+        self.file_bytes = sum(map(len, sources))
+        self._parts: list[npt.NDArray[np.uint8]] | None = [
+            np.frombuffer(s, np.uint8) for s in sources
+        ]
         self.architecture: str = self.key("general.architecture", str)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "GGUFFile":
-        """Open and check a file.
+        """Open and check a file; of a split model any part, which opens all of them.
 
         Raises ModelNotFound if there is none, GGUFError for one that cannot be read, is not a
-        GGUF, is damaged, truncated or split.
+        GGUF, is damaged or truncated, or lacks parts.
         """
         where = Path(path)
         return cls(where, _map(where))
@@ -82,7 +94,12 @@ class GGUFFile:
         self.close()
 
     def close(self) -> None:
-        self._data = None
+        self._parts = None
+
+    def _part(self, number: int) -> npt.NDArray[np.uint8]:
+        if self._parts is None:
+            raise ValueError(f"{self.path.name} is closed")
+        return self._parts[number]
 
     @overload
     def key(self, name: str, kind: type[T]) -> T: ...
@@ -115,12 +132,16 @@ class GGUFFile:
             )
         return value
 
+    def header(self) -> npt.NDArray[np.uint8]:
+        """All bytes before the tensors (of a split model, of its first part, which has its
+        keys): a read-only view of the map."""
+        offsets = (t.offset for t in self.tensors.values() if t.part == 0)
+        return self._part(0)[: min(offsets, default=None)]
+
     def raw(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a tensor: a read-only view of the map, uint8 [rows.., bytes of a row]."""
         info = self.tensor(name)
-        if self._data is None:
-            raise ValueError(f"{self.path.name} is closed")
-        flat = self._data[info.offset : info.offset + info.nbytes]
+        flat = self._part(info.part)[info.offset : info.offset + info.nbytes]
         return flat.reshape(*info.shape[:-1], -1)
 
     def tensor(self, name: str) -> TensorInfo:

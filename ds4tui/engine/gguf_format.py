@@ -24,6 +24,7 @@ OLDEST_VERSION, NEWEST_VERSION = 2, 3
 DEFAULT_ALIGNMENT = 32
 MAX_AXES = 4  # GGML_MAX_DIMS
 MAX_TENSORS = 2**16  # real files have some thousands: experts are fused
+MAX_PARTS = 1000  # real models have some dozens; each costs an open file
 
 _MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8  # name length, axes, one axis, type, offset
 
@@ -31,20 +32,26 @@ _MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8  # name length, axes, one axis, type, offs
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """Where a tensor lies. `shape` is in numpy order (rows first, the reverse of the file's);
-    `offset` counts from the start of the file; `nbytes` are bytes in the file."""
+    `offset` counts from the start of the file; `nbytes` are bytes in the file. `part` counts
+    from 0: which of the files of a split model."""
 
     name: str
     shape: tuple[int, ...]
     ggml_type: GGMLQuantizationType
     offset: int
     nbytes: int
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
+    """`part` (from 0) of `parts`: 0 of 1 unless the file is one of a split model."""
+
     version: int
     metadata: Metadata
     tensors: Mapping[str, TensorInfo]
+    part: int
+    parts: int
 
 
 def read_header(source: Buffer, file_name: str) -> Header:
@@ -61,10 +68,10 @@ def read_header(source: Buffer, file_name: str) -> Header:
     if tensor_count > MAX_TENSORS:
         cursor.fail(f"it has {tensor_count:,} tensors; at most {MAX_TENSORS:,} are read.")
     metadata = read_metadata(cursor, key_count)
-    _refuse_split(cursor, metadata)
+    part, parts = _part(cursor, metadata)
     tensors = _read_tensors(cursor, tensor_count, _alignment(cursor, metadata))
     _check_places(cursor, sorted(tensors.values(), key=lambda t: t.offset))
-    return Header(version, metadata, MappingProxyType(tensors))
+    return Header(version, metadata, MappingProxyType(tensors), part, parts)
 
 
 def _read_version(cursor: Cursor) -> int:
@@ -89,15 +96,16 @@ def _read_version(cursor: Cursor) -> int:
     return version
 
 
-def _refuse_split(cursor: Cursor, metadata: Metadata) -> None:
-    count, number = metadata.get("split.count", 1), metadata.get("split.no", 0)
+def _part(cursor: Cursor, metadata: Metadata) -> tuple[int, int]:
+    """Which part this file is, and of how many; llama-gguf-split writes both into each part."""
+    number, count = metadata.get("split.no", 0), metadata.get("split.count", 1)
     if not (type(count) is int and type(number) is int):
         cursor.fail("split.count and split.no are not whole numbers.")
-    if count > 1:
-        cursor.fail(
-            f"it is part {number + 1} of {count} of a split model; these are not read yet.",
-            "Get the model as one file, or join its parts with llama-gguf-split --merge.",
-        )
+    if count in (0, 1) and number == 0:  # not split
+        return 0, 1
+    if not (0 <= number < count <= MAX_PARTS):
+        cursor.fail(f"it says that it is part {number + 1:,} of {count:,}, which cannot be.")
+    return number, count
 
 
 def _alignment(cursor: Cursor, metadata: Metadata) -> int:

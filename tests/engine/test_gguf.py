@@ -375,8 +375,15 @@ HUGE = 2**60
         (gguf_bytes([key("general.alignment", 7, b"\1")]), "alignment is not a whole number"),
         (
             gguf_bytes([key("split.count", 2, b"\3\0"), key("split.no", 2, b"\1\0")]),
-            "part 2 of 3 of a split model",
+            "part 2 of 3 of a split model, but its name does not end in -00002-of-00003.gguf",
         ),
+        (
+            gguf_bytes([key("split.count", 2, b"\3\0"), key("split.no", 2, b"\3\0")]),
+            "says that it is part 4 of 3, which cannot be",
+        ),
+        (gguf_bytes([key("split.count", 4, u32(2**31))]), "part 1 of 2,147,483,648"),
+        (gguf_bytes([key("split.count", 5, u32(2**32 - 1))]), "part 1 of -1, which cannot be"),
+        (gguf_bytes([array_key("split.count", 4, 1, u32(2))]), "are not whole numbers"),
         (gguf_bytes([text_key("split.count", "3")]), "split.count and split.no are not whole"),
         (gguf_bytes(tensors=[ONE_TENSOR]), "truncated: .* bytes are missing"),
         (gguf_bytes(tensors=[ONE_TENSOR, ONE_TENSOR], data=bytes(64)), "'t' stands in it twice"),
