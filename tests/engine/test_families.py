@@ -1,0 +1,195 @@
+"""What every family must do besides the goldens: memory told, files refused, GPU forms."""
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.layers import required_bytes
+from ds4tui.engine.models.decoder import DecoderModel
+from ds4tui.engine.models.registry import FAMILIES, Model, load_model
+from ds4tui.engine.models.rows import Rows
+from ds4tui.errors import GGUFError
+from ds4tui.kernels import choice
+from ds4tui.kernels.choice import ComputePath
+from tests.engine.changed_gguf import changed
+from tests.golden.files import families, golden, golden_path
+from tests.parity.ours import Settings, walk
+
+NAMES = sorted(set(FAMILIES) & set(families()))
+
+
+@pytest.fixture(params=["auto", "reference"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("DS4TUI_KERNELS", request.param)
+    return request.param
+
+
+def load(name: str) -> Model:
+    with GGUFFile.open(golden_path(name)) as gguf:
+        return load_model(gguf, Settings())
+
+
+def tensor_bytes(name: str) -> int:
+    with GGUFFile.open(golden_path(name)) as gguf:
+        return sum(tensor.nbytes for tensor in gguf.tensors.values())
+
+
+def bias_bytes(name: str) -> int:
+    with GGUFFile.open(golden_path(name)) as gguf:
+        return sum(t.nbytes for t in gguf.tensors.values() if t.name.endswith(".bias"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predicted_kv_bytes_are_never_exceeded_nor_far_off(name: str, kernels: str) -> None:
+    model = load(name)
+    state = model.new_state()
+    for start in range(0, 480, 60):
+        model.forward(Rows.of_ids([65] * 60, start, "none"), state)
+        assert 0 < state.nbytes <= model.kv_bytes(state.length)
+    at_once, layers = model.new_state(), len(state.layers)
+    model.forward(Rows.of_ids([65] * 480, 0, "none"), at_once)
+    assert model.kv_bytes(480) == at_once.nbytes * (layers + 1) / layers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_those_of_the_file_and_all_are_used(
+    name: str, kernels: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        model = load(name)
+    assert "not used" not in caplog.text
+    assert model.architecture == name
+    assert model.weights_bytes == tensor_bytes(name) - bias_bytes(name)
+    with GGUFFile.open(golden_path(name)) as gguf:
+        assert required_bytes(gguf, choice.current().path()) >= tensor_bytes(name)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("name", NAMES)
+def test_quantised_matrices_are_held_as_they_are(
+    name: str, kind: str, kernels: str, tmp_path: Path
+) -> None:
+    """The path of a GPU (float16 rows and KV, MLX's quantised products), run by the CPU, and
+    this machine's own path give the same logits but for float16's rounding."""
+    gguf = changed(name, tmp_path / "q.gguf", matrices=GGMLQuantizationType[kind])
+    ids, config = golden(name)["ids"], FAMILIES[name].config(gguf)
+    own = walk(load_model(gguf, Settings()), ids)
+    half = DecoderModel(
+        config, gguf, ComputePath("gpu", "quantised", mx.float16, "fused", False), 9
+    )
+    state = half.new_state()
+    ours = np.asarray(half.forward(Rows.of_ids(ids, 0, "all"), state))
+    gaps = np.abs(ours - own).max(axis=1)
+    assert np.quantile(gaps, 0.9) <= 0.01 * np.abs(own).max()  # a row may get another expert
+    assert f"{kind[1]}-bit groups of 32" in half.compute_path
+    assert state.nbytes <= half.kv_bytes(len(ids))
+    assert half.weights_bytes < tensor_bytes(name) / 2
+
+
+BLOCK_TENSORS = ["attn_norm", "attn_q", "attn_output", "ffn_norm"]
+OWN_TENSORS = {
+    "llama": ["ffn_up"],
+    "qwen2": ["ffn_up"],
+    "qwen3": ["attn_q_norm", "attn_k_norm"],
+    "qwen3moe": ["attn_q_norm", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"],
+    "gemma3": ["attn_k_norm", "post_attention_norm", "post_ffw_norm"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"), [(n, t) for n in NAMES for t in BLOCK_TENSORS + OWN_TENSORS[n]]
+)
+def test_a_missing_tensor_is_named(name: str, tensor: str, tmp_path: Path) -> None:
+    gguf = changed(name, tmp_path / "bad.gguf", tensors={f"blk.1.{tensor}.weight": None})
+    with pytest.raises(GGUFError, match=rf"blk\.1\.{tensor}\.weight"):
+        load_model(gguf, Settings())
+
+
+KEYS = ["block_count", "context_length", "attention.head_count", "embedding_length"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *((n, key) for n in NAMES for key in KEYS),
+        ("qwen3moe", "expert_count"),
+        ("qwen3moe", "expert_used_count"),
+        ("qwen3moe", "expert_feed_forward_length"),
+    ],
+)
+def test_a_missing_key_is_named(name: str, key: str, tmp_path: Path) -> None:
+    gguf = changed(name, tmp_path / "bad.gguf", {key: None})
+    with pytest.raises(GGUFError, match=f"{name}.{key}"):
+        load_model(gguf, Settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "word"),
+    [
+        ("qwen2", {"rope.scaling.type": "longrope"}, "longrope"),
+        ("qwen2", {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "original_context"),
+        ("qwen3", {"attention.key_length": 31}, "rotary"),
+        ("qwen3moe", {"expert_used_count": 9}, "9 of 8 experts"),
+        ("qwen3moe", {"expert_count": 0}, "expert_count"),
+        ("gemma3", {"final_logit_softcapping": 30.0}, "caps its logits"),
+        ("gemma3", {"attention.sliding_window_pattern": [True, False]}, "2 layers"),
+        ("gemma3", {"attention.sliding_window_pattern": 0}, "pattern is 0"),
+    ],
+)
+def test_what_is_not_read_is_refused_by_name(
+    name: str, keys: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    gguf = changed(name, tmp_path / "bad.gguf", keys)
+    with pytest.raises(GGUFError, match=word) as refusal:
+        load_model(gguf, Settings())
+    assert refusal.value.hint
+
+
+# -- gemma3's keys -----------------------------------------------------------------------------
+
+
+def gemma_blocks(tmp_path: Path, keys: dict[str, Any]) -> tuple[Any, ...]:
+    return FAMILIES["gemma3"].config(changed("gemma3", tmp_path / "g.gguf", keys)).blocks
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wide"),
+    [
+        (None, [5]),
+        (3, [2, 5]),
+        ([True, False, True, True, False, True, True], [1, 4]),
+    ],
+)
+def test_which_gemma_layers_see_all_rows(tmp_path: Path, pattern: Any, wide: list[int]) -> None:
+    blocks = gemma_blocks(tmp_path, {"attention.sliding_window_pattern": pattern})
+    assert [i for i, shape in enumerate(blocks) if shape.window is None] == wide
+    assert [i for i, shape in enumerate(blocks) if shape.turn == 0] == wide
+
+
+def test_a_gemma_without_a_window_has_wide_layers_only(tmp_path: Path) -> None:
+    blocks = gemma_blocks(tmp_path, {"attention.sliding_window": None})
+    assert {(shape.window, shape.turn) for shape in blocks} == {(None, 0)}
+
+
+def test_scores_of_gemma_27b_are_scaled_by_the_share_of_a_head(tmp_path: Path) -> None:
+    assert {s.scale for s in gemma_blocks(tmp_path, {"block_count": 61})} == {1 / math.sqrt(32)}
+    assert {s.scale for s in gemma_blocks(tmp_path, {"block_count": 62})} == {1 / math.sqrt(16)}
+    given = {"block_count": 62, "attention.scale": 0.5}
+    assert {s.scale for s in gemma_blocks(tmp_path, given)} == {0.5}
+
+
+def test_gemmas_given_embeddings_are_not_scaled(kernels: str) -> None:
+    """Those of ids are; an image's come as they are."""
+    model, ids = load("gemma3"), golden("gemma3")["ids"].astype(np.int64)
+    with GGUFFile.open(golden_path("gemma3")) as gguf:
+        table = gguf.dequantised("token_embd.weight")
+    given = Rows(None, mx.array(table[ids] * 8), np.arange(len(ids), dtype=np.int32), (), "all")
+    ours = np.asarray(model.forward(given, model.new_state()))
+    np.testing.assert_allclose(ours, golden("gemma3")["logits"], atol=1e-4)
