@@ -2,6 +2,7 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 
 import mlx.core as mx
@@ -9,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.weights import Form, Weight, WeightLoader
+from ds4tui.engine.holding import requantised_groups
+from ds4tui.engine.requantise import RequantiseError, requantised
+from ds4tui.engine.weights import Weight, WeightLoader
 from ds4tui.kernels.choice import ComputePath
-from ds4tui.kernels.linear import Linear
+from ds4tui.kernels.linear import Linear, QuantisedMatrix
+from ds4tui.kernels.policy import LoadedWeightsPolicy
 from ds4tui.kernels.stack import Stack
 
 Order = npt.NDArray[np.int64]
@@ -30,6 +34,7 @@ class LayerLoader:
         self._weights = WeightLoader(gguf)
         self._vector_bytes = 0
         self._matrix_bytes: dict[str, list[int]] = defaultdict(list)  # by form
+        self.requantised: list[RequantiseError] = []
 
     def matrix(self, name: str, out: int, columns: int, order: Order | None = None) -> Linear:
         """The product with tensor `name`.weight [out, columns], and `name`.bias if there is one;
@@ -62,7 +67,8 @@ class LayerLoader:
         return vector
 
     def _source(self, name: str, *shape: int) -> "_Source":
-        return _Source(self._gguf, self._weights.take(f"{name}.weight", shape))
+        weight = self._weights.take(f"{name}.weight", shape)
+        return _Source(self._gguf, weight, self._path.policy, self.requantised.append)
 
     def _count(self, part: Linear | Stack) -> None:
         self._matrix_bytes[part.form].append(part.nbytes)
@@ -74,13 +80,14 @@ class LayerLoader:
     def nbytes(self) -> int:
         return self._vector_bytes + sum(map(sum, self._matrix_bytes.values()))
 
-    def warn_of_unused(self, *elsewhere: str) -> None:
-        """A tensor that nobody took may change what the model means; those named `elsewhere`
-        were read without this loader."""
+    def warn_of_unused(self, *elsewhere: str) -> tuple[str, ...]:
+        """Names of tensors that nobody took, which may change what the model means; those named
+        `elsewhere` were read without this loader."""
         unused = [name for name in self._weights.unused() if name not in elsewhere]
         if unused:
             names = ", ".join(unused[:8])
             log.warning("%s: %d tensors not used: %s", self._gguf.path.name, len(unused), names)
+        return tuple(unused)
 
     def words(self) -> str:
         """The matrices and what multiplies them: "212 matrices held as .. (538 MiB); .."."""
@@ -88,20 +95,34 @@ class LayerLoader:
             f"{len(sizes)} matrices held as {form} ({sum(sizes) / 2**20:,.0f} MiB)"
             for form, sizes in self._matrix_bytes.items()
         )
+        if self.requantised:
+            count, whole = len(self.requantised), RequantiseError.over("all", self.requantised)
+            held += f"; {count} of them re-quantised to {whole.bits} bits ({whole})"
         return f"{self._path.device.upper()}; {held}; {self._path.words}"
 
 
-def required_bytes(gguf: GGUFFile, path: ComputePath) -> int:
-    """Memory that loading all tensors takes at its peak, before any is read."""
-    form: Form = "quantised" if path.matrices == "quantised" else "dense"
-    return WeightLoader(gguf).required_bytes(form, path.activations)
-
-
 class _Source:
-    """A Weight that also hands out a few rows at a time, for a matrix that is laid out anew."""
+    """A Weight that also hands out a few rows at a time, for a matrix that is laid out anew,
+    and knows what may be done to it. Errors of what was re-quantised go to `tell`."""
 
-    def __init__(self, gguf: GGUFFile, weight: Weight) -> None:
-        self.shape = weight.shape
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        weight: Weight,
+        policy: LoadedWeightsPolicy,
+        tell: Callable[[RequantiseError], None],
+    ) -> None:
+        self.info, self.shape, self.ggml_type = weight.info, weight.shape, weight.ggml_type
+        self.blocks = weight.blocks
         self.dense = weight.dense
-        self.quantised = weight.quantised
         self.host_rows = partial(gguf.dequantised, weight.name)
+        self._weight, self._policy, self._tell = weight, policy, tell
+
+    def quantised(self) -> QuantisedMatrix | None:
+        groups = requantised_groups(self.info, self._policy)
+        if groups is None:
+            return self._weight.quantised(self._policy.scales)
+        matrix, error = requantised(self._weight, *groups)
+        log.info("%s re-quantised to %d bits: %s", self.info.name, error.bits, error)
+        self._tell(error)
+        return matrix

@@ -1,16 +1,13 @@
 """From the tensors of a GGUF to arrays of the device, one tensor at a time.
 
 A Weight is only a name in a mapped file until it is asked for a form. Each form is made by
-itself, so loading peaks at one tensor over what is kept. The affine form of MLX
-(w = scale * q + bias, groups of 32) holds Q8_0, Q4_0 and Q4_1 exactly while scales and biases
-are float32: a scale has 11 significant bits, q at most 8, their product fits into 24.
+itself, so loading peaks at one tensor over what is kept.
 """
 
 import difflib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -20,68 +17,13 @@ from gguf.constants import GGMLQuantizationType
 from ds4tui.engine.gguf import TILE_ELEMENTS, GGUFFile
 from ds4tui.engine.gguf_cursor import shown
 from ds4tui.engine.gguf_format import TensorInfo
+from ds4tui.engine.repack import NATIVE_FORMS, repacked
 from ds4tui.errors import GGUFError
 from ds4tui.kernels.linear import QuantisedMatrix
+from ds4tui.kernels.policy import Scales
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
-Form = Literal["dense", "quantised"]
-
-GROUP = 32  # elements under one scale: the block of Q4_0, Q4_1 and Q8_0, and MLX's smallest
-
-
-@dataclass(frozen=True, slots=True)
-class _Repack:
-    """How the blocks of one GGUF type become groups of MLX's affine form.
-
-    values: the bytes of the blocks' values [n, ..] to MLX's packing [n, GROUP * bits / 8];
-    scales: the blocks [n, bytes] to scales and biases, float32 [n] each.
-    """
-
-    bits: int
-    values_at: int
-    values: Callable[[Bytes], Bytes]
-    scales: Callable[[Bytes], tuple[Floats, Floats]]
-
-
-def _half(blocks: Bytes, at: int) -> Floats:
-    """The float16 at byte `at` of each block, as float32 [n]."""
-    halves: npt.NDArray[np.float16] = np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2")
-    return halves[:, 0].astype(np.float32)
-
-
-def _nibbles_in_order(values: Bytes) -> Bytes:
-    """Byte i of a GGUF block holds elements i (low half) and i + 16 (high half); byte i of
-    MLX's packing holds elements 2 i and 2 i + 1."""
-    low, high = values & np.uint8(0x0F), values >> np.uint8(4)
-    elements = np.concatenate([low, high], axis=1)
-    packed: Bytes = elements[:, 0::2] | elements[:, 1::2] << np.uint8(4)
-    return packed
-
-
-def _signed_to_offset(values: Bytes) -> Bytes:
-    return values ^ np.uint8(0x80)  # int8 q as uint8 q + 128
-
-
-def _scales_q4_0(blocks: Bytes) -> tuple[Floats, Floats]:
-    scale = _half(blocks, 0)
-    return scale, -8 * scale
-
-
-def _scales_q4_1(blocks: Bytes) -> tuple[Floats, Floats]:
-    return _half(blocks, 0), _half(blocks, 2)
-
-
-def _scales_q8_0(blocks: Bytes) -> tuple[Floats, Floats]:
-    scale = _half(blocks, 0)
-    return scale, -128 * scale
-
-
-_REPACKS = {
-    GGMLQuantizationType.Q4_0: _Repack(4, 2, _nibbles_in_order, _scales_q4_0),
-    GGMLQuantizationType.Q4_1: _Repack(4, 4, _nibbles_in_order, _scales_q4_1),
-    GGMLQuantizationType.Q8_0: _Repack(8, 2, _signed_to_offset, _scales_q8_0),
-}
 
 
 class Weight:
@@ -104,6 +46,10 @@ class Weight:
     @property
     def ggml_type(self) -> GGMLQuantizationType:
         return self.info.ggml_type
+
+    def blocks(self) -> Bytes:
+        """The file's bytes: a read-only view of the map, [.., out, bytes of a row]."""
+        return self._gguf.raw(self.name)
 
     def host_rows(self, rows: slice) -> Floats:
         """Some rows of a matrix (the first axis of two or more) as float32, a new array."""
@@ -135,33 +81,40 @@ class Weight:
             tiles.append(tile)
         return tiles
 
-    def quantised(self) -> QuantisedMatrix | None:
-        """The matrix (or the matrices along a first axis) in MLX's affine form, float32 scales
-        and biases: equal to the file's values bit by bit (but for the sign of zeros).
+    def quantised(self, scales: Scales = "exact") -> QuantisedMatrix | None:
+        """The matrix (or the matrices along a first axis) in one of MLX's quantised forms: with
+        exact scales (float32) equal to the file's values bit by bit, but for the sign of zeros.
+        With float16 they are rounded, unless one would leave its range.
 
         None where there is no exact form: other types, other than two or three axes, and scales
-        that are not finite (infinity less infinity is no number).
+        that the form cannot hold (repack.py).
         """
-        repack = _REPACKS.get(self.ggml_type)
-        if repack is None or len(self.shape) not in (2, 3):
+        native = NATIVE_FORMS.get(self.ggml_type)
+        if native is None or len(self.shape) not in (2, 3):
             return None
-        *rows, columns = self.shape
-        blocks = self._gguf.raw(self.name).reshape(math.prod(rows) * (columns // GROUP), -1)
-        packed = np.empty((len(blocks), GROUP * repack.bits // 8), np.uint8)
-        scales, biases = np.empty(len(blocks), np.float32), np.empty(len(blocks), np.float32)
-        for start in range(0, len(blocks), TILE_ELEMENTS // GROUP):
-            part = slice(start, start + TILE_ELEMENTS // GROUP)
-            packed[part] = repack.values(blocks[part, repack.values_at :])
-            scales[part], biases[part] = repack.scales(blocks[part])
-        if not (np.isfinite(scales).all() and np.isfinite(biases).all()):
+        groups = repacked(self._gguf.raw(self.name), self.ggml_type, TILE_ELEMENTS)
+        if groups is None:
             return None
-        return QuantisedMatrix(
-            packed=mx.array(packed.reshape(*rows, -1).view(np.uint32)),
-            scales=mx.array(scales.reshape(*rows, -1)),
-            biases=mx.array(biases.reshape(*rows, -1)),
-            group_size=GROUP,
-            bits=repack.bits,
+        rows = self.shape[:-1]
+        matrix = QuantisedMatrix(
+            packed=mx.array(groups.values.reshape(*rows, -1).view(np.uint32)),
+            scales=mx.array(groups.scales.reshape(*rows, -1)),
+            biases=None if groups.biases is None else mx.array(groups.biases.reshape(*rows, -1)),
+            group_size=native.group_size,
+            bits=native.bits,
+            mode=native.mode,
         )
+        return matrix if scales == "exact" else with_short_scales(matrix)
+
+
+def with_short_scales(matrix: QuantisedMatrix) -> QuantisedMatrix:
+    """`matrix` with scales and biases rounded to float16, if none of them leaves its range."""
+    if matrix.biases is None:
+        return matrix
+    scales, biases = matrix.scales.astype(mx.float16), matrix.biases.astype(mx.float16)
+    if not (mx.isfinite(scales).all() & mx.isfinite(biases).all()).item():
+        return matrix
+    return replace(matrix, scales=scales, biases=biases)
 
 
 # Where the file's bits are the wanted ones, and the NumPy type that carries them.
@@ -208,21 +161,6 @@ class WeightLoader:
         """Names of tensors nobody took, in the order of the file."""
         return [name for name in self._gguf.tensors if name not in self._taken]
 
-    def required_bytes(self, form: Form, dtype: mx.Dtype = mx.float32) -> int:
-        """Memory that loading the whole file takes at its peak: all tensors in `form`, and the
-        largest of them once more. `dtype` is of the dense ones, which in "quantised" are those
-        that have no exact quantised form."""
-        held = [_held_bytes(info, form, dtype) for info in self._gguf.tensors.values()]
-        return sum(held) + max(held, default=0)
-
     def _near(self, name: str) -> str:
         near = difflib.get_close_matches(name, self._gguf.tensors, n=3, cutoff=0.7)
         return f" (there is {', '.join(shown(n) for n in near)})" if near else ""
-
-
-def _held_bytes(info: TensorInfo, form: Form, dtype: mx.Dtype) -> int:
-    elements = math.prod(info.shape)
-    repack = _REPACKS.get(info.ggml_type)
-    if form == "quantised" and repack is not None and len(info.shape) in (2, 3):
-        return elements // GROUP * (GROUP * repack.bits // 8 + 2 * mx.float32.size)
-    return elements * dtype.size

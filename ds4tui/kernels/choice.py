@@ -26,6 +26,7 @@ from ds4tui.kernels.cpu.stack import HostStack
 from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
+from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class ComputePath:
 
     matrices: float32 in NumPy, dense in MLX, or quantised in MLX where that is exact.
     activations: dtype of rows, keys and values. host_blocks: whole blocks run in NumPy and
-    the state keeps its rows there.
+    the state keeps its rows there. policy: what the source of a matrix may do where there is no
+    exact quantised form.
     """
 
     device: Device
@@ -58,6 +60,7 @@ class ComputePath:
     activations: mx.Dtype
     attention: Attention
     host_blocks: bool
+    policy: LoadedWeightsPolicy = EXACT
 
     def linear(self, weight: WeightSource) -> Linear:
         """`weight` in the form of this path; a matrix with no exact quantised form is dense."""

@@ -6,24 +6,36 @@ the output share one (tied), they share the Linear.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import mlx.core as mx
 import numpy as np
 
 
+class QuantisedForm(TypedDict):
+    """What MLX's quantised operations ask about a matrix."""
+
+    group_size: int
+    bits: int
+    mode: str
+
+
 @dataclass(frozen=True, slots=True)
 class QuantisedMatrix:
-    """A matrix in MLX's affine form: w = scale * q + bias over groups along the columns.
+    """A matrix in one of MLX's quantised forms, over groups along the columns.
 
-    packed: uint32 [.., out, in * bits / 32]; scales, biases: [.., out, in / group_size].
+    packed: uint32 [.., out, in * bits / 32]. In mode affine w = scale * q + bias, with scales
+    and biases [.., out, in / group_size]; in mxfp4 and nvfp4 there are no biases and the scales
+    are one byte each.
     """
 
     packed: mx.array
     scales: mx.array
-    biases: mx.array
+    biases: mx.array | None
     group_size: int
     bits: int
+    mode: str = "affine"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -31,7 +43,39 @@ class QuantisedMatrix:
 
     @property
     def nbytes(self) -> int:
-        return sum(int(part.nbytes) for part in (self.packed, self.scales, self.biases))
+        return sum(int(part.nbytes) for part in self._parts)
+
+    @property
+    def form(self) -> QuantisedForm:
+        return {"group_size": self.group_size, "bits": self.bits, "mode": self.mode}
+
+    @property
+    def _parts(self) -> list[mx.array]:
+        return [part for part in (self.packed, self.scales, self.biases) if part is not None]
+
+    def held_for(self, dtype: mx.Dtype) -> "QuantisedMatrix":
+        """Evaluated, with scales and biases in `dtype` if they all keep their values in it, else
+        in float32: a product is then made in float32."""
+        held = self
+        if self.biases is not None:
+            kept = dtype if _fits(self.scales, dtype) and _fits(self.biases, dtype) else mx.float32
+            held = replace(self, scales=self.scales.astype(kept), biases=self.biases.astype(kept))
+        mx.eval(held._parts)
+        return held
+
+    def rows(self, at: mx.array) -> "QuantisedMatrix":
+        biases = None if self.biases is None else self.biases[at]
+        return replace(self, packed=self.packed[at], scales=self.scales[at], biases=biases)
+
+    def values(self, dtype: mx.Dtype = mx.float32) -> mx.array:
+        parts = (self.packed, self.scales, self.biases)
+        if self.biases is None:
+            return mx.dequantize(*parts, **self.form, dtype=dtype)
+        return mx.dequantize(*parts, **self.form).astype(dtype)
+
+
+def _fits(values: mx.array, dtype: mx.Dtype) -> bool:
+    return bool(mx.array_equal(values.astype(dtype).astype(values.dtype), values).item())
 
 
 class Linear(ABC):
@@ -86,52 +130,29 @@ class DenseLinear(Linear):
 
 
 class QuantisedLinear(Linear):
-    """The reference over MLX's own quantised product; scales, biases and rows are in `dtype`."""
+    """The reference over MLX's own quantised product; rows are in `dtype`, and so are scales
+    and biases where that is exact."""
 
     def __init__(self, matrix: QuantisedMatrix, dtype: mx.Dtype) -> None:
-        self._packed = matrix.packed
-        # A GGUF's scales are float16, so that loses nothing, and a float16 product stays one.
-        self._scales = matrix.scales.astype(dtype)
-        self._offsets = matrix.biases.astype(dtype)
-        mx.eval(self._packed, self._scales, self._offsets)
-        parts = (self._packed, self._scales, self._offsets)
+        self._matrix, self._dtype = matrix.held_for(dtype), dtype
         out, columns = matrix.shape
-        super().__init__((out, columns), sum(int(part.nbytes) for part in parts))
-        self.form = quantised_form(matrix)
-        self._group_size, self._bits = matrix.group_size, matrix.bits
+        super().__init__((out, columns), self._matrix.nbytes)
+        self.form = quantised_form(self._matrix)
         self._bias: mx.array | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
-        y = mx.quantized_matmul(
-            x,
-            self._packed,
-            self._scales,
-            self._offsets,
-            transpose=True,
-            group_size=self._group_size,
-            bits=self._bits,
-        )
-        return y if self._bias is None else y + self._bias
+        m = self._matrix
+        y = mx.quantized_matmul(x, m.packed, m.scales, m.biases, transpose=True, **m.form)
+        return (y if self._bias is None else y + self._bias).astype(x.dtype)
 
     def rows(self, ids: np.ndarray) -> mx.array:
-        at = mx.array(np.ascontiguousarray(ids))
-        return mx.dequantize(
-            self._packed[at],
-            self._scales[at],
-            self._offsets[at],
-            group_size=self._group_size,
-            bits=self._bits,
-        )
+        return self._matrix.rows(mx.array(np.ascontiguousarray(ids))).values(self._dtype)
 
     def add_bias(self, bias: mx.array) -> None:
-        self._bias = bias.astype(self._scales.dtype)
+        self._bias = bias.astype(self._dtype)
 
     def reorder(self, order: np.ndarray) -> None:
-        at = mx.array(order)
-        self._packed, self._scales, self._offsets = (
-            part[at] for part in (self._packed, self._scales, self._offsets)
-        )
-        mx.eval(self._packed, self._scales, self._offsets)
+        self._matrix = self._matrix.rows(mx.array(order)).held_for(self._dtype)
 
 
 def array_form(weight: mx.array) -> str:
@@ -139,4 +160,8 @@ def array_form(weight: mx.array) -> str:
 
 
 def quantised_form(matrix: QuantisedMatrix) -> str:
-    return f"{matrix.bits}-bit groups of {matrix.group_size}"
+    """ "4-bit groups of 32, scales float16", "mxfp4 groups of 32"."""
+    if matrix.biases is None:
+        return f"{matrix.mode} groups of {matrix.group_size}"
+    scales = str(matrix.scales.dtype).removeprefix("mlx.core.")
+    return f"{matrix.bits}-bit groups of {matrix.group_size}, scales {scales}"

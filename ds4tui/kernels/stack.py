@@ -41,28 +41,25 @@ class DenseStack(Stack):
 
 
 class QuantisedStack(Stack):
-    """The reference over MLX's own quantised product; scales, biases and rows are in `dtype`."""
+    """The reference over MLX's own quantised product; scales and biases are in `dtype` where
+    that is exact."""
 
     def __init__(self, matrix: QuantisedMatrix, dtype: mx.Dtype) -> None:
-        self._packed = matrix.packed
-        self._scales, self._offsets = matrix.scales.astype(dtype), matrix.biases.astype(dtype)
-        mx.eval(self._packed, self._scales, self._offsets)
-        parts = (self._packed, self._scales, self._offsets)
+        self._matrix = matrix.held_for(dtype)
         count, out, columns = matrix.shape
-        super().__init__((count, out, columns), sum(int(part.nbytes) for part in parts))
-        self.form = quantised_form(matrix)
-        self._group_size, self._bits = matrix.group_size, matrix.bits
+        super().__init__((count, out, columns), self._matrix.nbytes)
+        self.form = quantised_form(self._matrix)
 
     def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
+        m = self._matrix
         y = mx.gather_qmm(
             x[:, None],
-            self._packed,
-            self._scales,
-            self._offsets,
+            m.packed,
+            m.scales,
+            m.biases,
             rhs_indices=experts,
             transpose=True,
-            group_size=self._group_size,
-            bits=self._bits,
+            **m.form,
             sorted_indices=True,
         )
-        return y[:, 0]
+        return y[:, 0].astype(x.dtype)

@@ -6,34 +6,25 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from gguf import GGML_QUANT_SIZES, quants
 from gguf import GGMLQuantizationType as T
-from gguf import quants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ds4tui.engine import weights
 from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.repack import NATIVE_FORMS
 from ds4tui.engine.weights import Weight, WeightLoader
 from ds4tui.errors import GGUFError
-from ds4tui.kernels.linear import QuantisedMatrix
+from ds4tui.kernels.linear import QuantisedLinear
+from ds4tui.kernels.stack import QuantisedStack
 from tests.engine import gguf_samples as samples
+from tests.engine.quantised_samples import finite_blocks, finite_rows, moderate_blocks, reference
 from tests.engine.test_gguf import peak_bytes
 from tests.scale import scaled
 
-BITS = {T.Q4_0: 4, T.Q4_1: 4, T.Q8_0: 8}
-
-
-def finite_blocks(rng: np.random.Generator, shape: tuple[int, ...], ggml_type: T) -> np.ndarray:
-    """Random blocks whose scales (the leading float16s) are any finite bits, tiny ones too."""
-    raw = samples.random_blocks(rng, shape, ggml_type)
-    block_bytes = samples.gguf.GGML_QUANT_SIZES[ggml_type][1]
-    blocks = raw.reshape(-1, block_bytes)
-    for at in (0, 2) if ggml_type is T.Q4_1 else (0,):
-        halves = rng.integers(0, 2**16, len(blocks)).astype(np.uint16)
-        endless = (halves & 0x7C00) == 0x7C00  # the exponent of inf and nan
-        halves[endless] &= 0xBFFF
-        blocks[:, at : at + 2] = halves.view(np.uint8).reshape(-1, 2)
-    return raw
+NATIVE = list(NATIVE_FORMS)
+AFFINE = [t for t in NATIVE if NATIVE_FORMS[t].mode == "affine"]
 
 
 @pytest.fixture
@@ -45,108 +36,163 @@ def weight_of(tmp_path: Path) -> Callable[[np.ndarray, T], Weight]:
     return make
 
 
-def dequantised(matrix: QuantisedMatrix) -> np.ndarray:
-    return np.array(
-        mx.dequantize(
-            matrix.packed,
-            matrix.scales,
-            matrix.biases,
-            group_size=matrix.group_size,
-            bits=matrix.bits,
-        )
-    )
-
-
 # -- quantised ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ggml_type", BITS, ids=lambda t: t.name)
+@pytest.mark.parametrize("ggml_type", NATIVE, ids=lambda t: t.name)
 @given(
     rows=st.integers(1, 70),
-    groups=st.integers(1, 20),
+    blocks=st.integers(1, 5),
     tile=st.sampled_from([32, 96, 2**20]),
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=scaled(25), deadline=None)
-def test_the_affine_form_is_exact(
+def test_the_native_form_is_exact(
     tmp_path_factory: pytest.TempPathFactory,
     ggml_type: T,
     rows: int,
-    groups: int,
+    blocks: int,
     tile: int,
     seed: int,
 ) -> None:
-    raw = finite_blocks(np.random.default_rng(seed), (rows, groups * 32), ggml_type)
+    shape = (rows, blocks * GGML_QUANT_SIZES[ggml_type][0])
+    raw = finite_blocks(np.random.default_rng(seed), shape, ggml_type)
     path = tmp_path_factory.getbasetemp() / f"{ggml_type.name}.gguf"
     weight = Weight(GGUFFile.open(samples.write_gguf(path, {"w": (raw, ggml_type)})), "w")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights, "TILE_ELEMENTS", tile)
         matrix = weight.quantised()
     assert matrix is not None
-    assert (matrix.shape, matrix.bits, matrix.group_size) == (
-        (rows, groups * 32),
-        BITS[ggml_type],
-        32,
-    )
-    assert (matrix.packed.dtype, matrix.scales.dtype) == (mx.uint32, mx.float32)
-    np.testing.assert_array_equal(dequantised(matrix), quants.dequantize(raw, ggml_type))
+    form = NATIVE_FORMS[ggml_type]
+    assert (matrix.shape, matrix.bits, matrix.group_size) == (shape, form.bits, form.group_size)
+    assert matrix.packed.dtype == mx.uint32
+    assert matrix.scales.dtype == (mx.float32 if form.mode == "affine" else mx.uint8)
+    np.testing.assert_array_equal(np.array(matrix.values()), reference(raw, ggml_type))
 
 
-@pytest.mark.parametrize("ggml_type", BITS, ids=lambda t: t.name)
-def test_products_with_the_affine_form_are_those_of_the_values(
+@pytest.mark.parametrize("ggml_type", NATIVE, ids=lambda t: t.name)
+def test_every_code_of_a_value_and_of_a_scale_is_read(
+    weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
+) -> None:
+    """Blocks whose bytes are all the same: each of 256 (but for scales that are no number)."""
+    block_bytes = GGML_QUANT_SIZES[ggml_type][1]
+    raw = np.repeat(np.arange(256, dtype=np.uint8)[:, None], block_bytes, axis=1)
+    raw = raw[finite_rows(raw, ggml_type)]
+    matrix = weight_of(raw, ggml_type).quantised()
+    assert matrix is not None
+    assert len(raw) > 240
+    np.testing.assert_array_equal(np.array(matrix.values()), reference(raw, ggml_type))
+
+
+@pytest.mark.parametrize("ggml_type", NATIVE, ids=lambda t: t.name)
+def test_products_with_the_native_form_are_those_of_the_values(
     weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
 ) -> None:
     rng = np.random.default_rng(3)
-    values = rng.normal(size=(96, 128)).astype(np.float32)
-    weight = weight_of(quants.quantize(values, ggml_type), ggml_type)
+    weight = weight_of(moderate_blocks(rng, (96, 256), ggml_type), ggml_type)
     matrix = weight.quantised()
     assert matrix is not None
-    x = rng.normal(size=(5, 128)).astype(np.float32)
-    product = mx.quantized_matmul(
-        mx.array(x), matrix.packed, matrix.scales, matrix.biases, group_size=32, bits=matrix.bits
-    )
-    expected = x.astype(np.float64) @ weight.host_rows(slice(None)).astype(np.float64).T
-    np.testing.assert_allclose(np.array(product), expected, atol=1e-4)
+    x = rng.normal(size=(5, 256)).astype(np.float32)
+    values = weight.host_rows(slice(None)).astype(np.float64)
+    product = QuantisedLinear(matrix, mx.float32)(mx.array(x))
+    size = np.abs(x).astype(np.float64) @ np.abs(values).T
+    assert (np.abs(np.array(product) - x.astype(np.float64) @ values.T) <= 1e-5 * size).all()
 
 
-@pytest.mark.parametrize("ggml_type", [T.Q4_K, T.Q6_K, T.Q5_0, T.F16, T.F32], ids=lambda t: t.name)
-def test_other_types_have_no_affine_form(
+@pytest.mark.parametrize("ggml_type", NATIVE, ids=lambda t: t.name)
+def test_products_of_experts_gather_their_own_matrices(
+    weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
+) -> None:
+    rng = np.random.default_rng(4)
+    weight = weight_of(moderate_blocks(rng, (4, 24, 256), ggml_type), ggml_type)
+    matrix = weight.quantised()
+    assert matrix is not None
+    x, experts = rng.normal(size=(6, 256)).astype(np.float32), np.array([0, 0, 1, 3, 3, 3])
+    values = weight.host_rows(slice(None)).astype(np.float64)[experts]
+    product = QuantisedStack(matrix, mx.float32)(mx.array(x), mx.array(experts))
+    wanted = np.einsum("nk,nok->no", x.astype(np.float64), values)
+    size = np.einsum("nk,nok->no", np.abs(x), np.abs(values))
+    assert (np.abs(np.array(product) - wanted) <= 1e-5 * size).all()
+
+
+@pytest.mark.parametrize(
+    "ggml_type", [T.Q2_K, T.Q3_K, T.Q6_K, T.IQ4_NL, T.IQ1_M, T.F16, T.F32], ids=lambda t: t.name
+)
+def test_other_types_have_no_native_form(
     weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
 ) -> None:
     raw = samples.random_blocks(np.random.default_rng(0), (2, 256), ggml_type)
     assert weight_of(raw, ggml_type).quantised() is None
 
 
-@pytest.mark.parametrize("ggml_type", BITS, ids=lambda t: t.name)
+@pytest.mark.parametrize("ggml_type", NATIVE, ids=lambda t: t.name)
 def test_matrices_of_experts_have_one_too(
     weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
 ) -> None:
-    raw = finite_blocks(np.random.default_rng(1), (3, 5, 96), ggml_type)
+    raw = finite_blocks(np.random.default_rng(1), (3, 5, 512), ggml_type)
     matrix = weight_of(raw, ggml_type).quantised()
     assert matrix is not None
-    assert matrix.shape == (3, 5, 96)
-    np.testing.assert_array_equal(dequantised(matrix), quants.dequantize(raw, ggml_type))
+    assert matrix.shape == (3, 5, 512)
+    np.testing.assert_array_equal(np.array(matrix.values()), reference(raw, ggml_type))
 
 
 @pytest.mark.parametrize("shape", [(64,), (2, 2, 3, 64)], ids=str)
-def test_only_matrices_have_an_affine_form(
+def test_only_matrices_have_a_native_form(
     weight_of: Callable[[np.ndarray, T], Weight], shape: tuple[int, ...]
 ) -> None:
     raw = finite_blocks(np.random.default_rng(0), shape, T.Q8_0)
     assert weight_of(raw, T.Q8_0).quantised() is None
 
 
-@pytest.mark.parametrize("ggml_type", BITS, ids=lambda t: t.name)
+@pytest.mark.parametrize("ggml_type", AFFINE, ids=lambda t: t.name)
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_scales_that_are_not_finite_have_no_affine_form(
     weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T, bad: float
 ) -> None:
-    raw = finite_blocks(np.random.default_rng(0), (2, 64), ggml_type)
+    raw = finite_blocks(np.random.default_rng(0), (2, 256), ggml_type)
     raw[1, :2] = np.array([bad], np.float16).view(np.uint8)
     weight = weight_of(raw, ggml_type)
     assert weight.quantised() is None
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(np.array(weight.dense()), quants.dequantize(raw, ggml_type))
+
+
+@pytest.mark.parametrize("ggml_type", [T.MXFP4, T.NVFP4], ids=lambda t: t.name)
+def test_a_scale_that_only_gguf_knows_has_no_native_form(
+    weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
+) -> None:
+    raw = finite_blocks(np.random.default_rng(0), (2, 256), ggml_type)
+    raw[1, 0] = 0xFF
+    assert weight_of(raw, ggml_type).quantised() is None
+
+
+@pytest.mark.parametrize("ggml_type", NATIVE, ids=lambda t: t.name)
+def test_float16_rounds_the_scales_that_it_cannot_hold(
+    weight_of: Callable[[np.ndarray, T], Weight], ggml_type: T
+) -> None:
+    form = NATIVE_FORMS[ggml_type]
+    raw = moderate_blocks(np.random.default_rng(2), (8, 512), ggml_type)
+    matrix = weight_of(raw, ggml_type).quantised("float16")
+    assert matrix is not None
+    assert matrix.scales.dtype == (mx.float16 if form.mode == "affine" else mx.uint8)
+    # What is held exactly is seen with the scales widened again.
+    values, wanted = (
+        np.array(matrix.held_for(mx.float32).values()),
+        quants.dequantize(raw, ggml_type),
+    )
+    assert np.array_equal(values, wanted) == (form.short_scales or form.mode != "affine")
+    # Scale and bias are rounded by up to 2^-11 each, and each is at most the largest value.
+    assert np.abs(values - wanted).max() <= 3 * 2.0**-11 * np.abs(wanted).max()
+
+
+def test_scales_beyond_float16_stay_as_they_are(
+    weight_of: Callable[[np.ndarray, T], Weight],
+) -> None:
+    raw = finite_blocks(np.random.default_rng(2), (1, 256), T.Q4_K)
+    raw[0, :2] = np.array([60000], np.float16).view(np.uint8)
+    matrix = weight_of(raw, T.Q4_K).quantised("float16")
+    assert matrix is not None
+    assert matrix.scales.dtype == mx.float32
 
 
 # -- dense -------------------------------------------------------------------------------------
@@ -219,24 +265,6 @@ def test_loading_peaks_at_one_tensor_over_the_result(
     host_bytes = peak_bytes(lambda: sizes.append(made(weight, form)))
     device_bytes = mx.get_peak_memory() - before_bytes
     assert host_bytes + device_bytes < 2 * sizes[0] + SLACK_BYTES
-
-
-def test_required_bytes_are_those_of_the_forms_and_the_largest_once_more(tmp_path: Path) -> None:
-    gguf = GGUFFile.open(samples.write_sample(tmp_path / "m.gguf"))
-    loader = WeightLoader(gguf)
-    dense = [int(Weight(gguf, name).dense(mx.float32).nbytes) for name in gguf.tensors]
-    assert loader.required_bytes("dense") == sum(dense) + max(dense)
-    half = [int(Weight(gguf, name).dense(mx.float16).nbytes) for name in gguf.tensors]
-    assert loader.required_bytes("dense", mx.float16) == sum(half) + max(half)
-
-
-def test_required_bytes_of_the_affine_form(tmp_path: Path) -> None:
-    rng = np.random.default_rng(8)
-    tensors = {t.name: (finite_blocks(rng, (8, 256), t), t) for t in BITS}
-    tensors["norm"] = (rng.normal(size=64).astype(np.float32), T.F32)
-    gguf = GGUFFile.open(samples.write_gguf(tmp_path / "m.gguf", tensors))
-    held = [made(Weight(gguf, t.name), "quantised") for t in BITS] + [64 * 4]
-    assert WeightLoader(gguf).required_bytes("quantised") == sum(held) + max(held)
 
 
 # -- the loader --------------------------------------------------------------------------------

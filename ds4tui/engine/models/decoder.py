@@ -61,7 +61,8 @@ class DecoderModel:
         self.vocab_size = config.vocab_size
         loader = LayerLoader(gguf, path)
         self._decoder = _decoder(loader, config, path)
-        loader.warn_of_unused(ROPE_FACTORS)
+        self.unused_tensors = loader.warn_of_unused(ROPE_FACTORS)
+        self.weights_policy = path.policy
         self.weights_bytes = loader.nbytes
         self.compute_path = loader.words()
 

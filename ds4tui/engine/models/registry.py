@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import mlx.core as mx
 
 from ds4tui.cache.memory import available_memory_bytes, check_fits
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.layers import required_bytes
+from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.llama import llama
@@ -19,6 +19,7 @@ from ds4tui.engine.state import ModelState
 from ds4tui.errors import GGUFError
 from ds4tui.kernels import choice
 from ds4tui.kernels.choice import ComputePath
+from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class Model(Protocol):
     vocab_size: int
     weights_bytes: int
     compute_path: str  # in words: device, form of the matrices, what multiplies them
+    weights_policy: LoadedWeightsPolicy  # two models of one file differ if their policies do
+    unused_tensors: tuple[str, ...]  # of the file
 
     def new_state(self) -> ModelState: ...
     def forward(self, rows: Rows, state: ModelState) -> mx.array | None:
@@ -80,19 +83,17 @@ def load_model(
     gguf: GGUFFile,
     settings: LoadSettings,
     available_bytes: Callable[[], int] = available_memory_bytes,
+    policy: LoadedWeightsPolicy = EXACT,
 ) -> Model:
     """Load the weights of `gguf`.
 
     Raises GGUFError for an architecture or variant that is not read, or a file that lacks
     something; OutOfMemory, before anything is loaded, if weights and context cannot fit.
     """
-    family = FAMILIES.get(gguf.architecture)
-    if family is None:
-        raise GGUFError(
-            f"{gguf.path.name} has the architecture {gguf.architecture!r}, which is not read.",
-            f"Choose a model of one of these: {', '.join(sorted(FAMILIES))}.",
-        )
-    config, path = family.config(gguf), choice.current().path()
+    family = family_of(gguf)
+    config, path = family.config(gguf), path_for(policy)
+    if policy.requantise != "off" and path.matrices != "quantised":
+        log.warning("requantise=%s does nothing here: %s", policy.requantise, path.words)
     context = _granted_context(config, gguf, path, settings.context_tokens, available_bytes())
     model = family.load(config, gguf, path, context)
     log.info(
@@ -103,6 +104,22 @@ def load_model(
         model.compute_path,
     )
     return model
+
+
+def family_of(gguf: GGUFFile) -> Family:
+    """Raises GGUFError for an architecture that is not read."""
+    family = FAMILIES.get(gguf.architecture)
+    if family is None:
+        raise GGUFError(
+            f"{gguf.path.name} has the architecture {gguf.architecture!r}, which is not read.",
+            f"Choose a model of one of these: {', '.join(sorted(FAMILIES))}.",
+        )
+    return family
+
+
+def path_for(policy: LoadedWeightsPolicy) -> ComputePath:
+    """How this machine holds and runs models."""
+    return replace(choice.current().path(), policy=policy)
 
 
 def _granted_context(
