@@ -130,11 +130,15 @@ def test_a_missing_key_is_named(name: str, key: str, tmp_path: Path) -> None:
         load_model(gguf, Settings())
 
 
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 16}
+
+
 @pytest.mark.parametrize(
     ("name", "keys", "word"),
     [
         ("qwen2", {"rope.scaling.type": "longrope"}, "longrope"),
         ("qwen2", {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, "original_context"),
+        ("qwen3", YARN | {"rope.scaling.yarn_beta_fast": 8.0}, "yarn_beta_fast other than 32"),
         ("qwen3", {"attention.key_length": 31}, "rotary"),
         ("qwen3moe", {"expert_used_count": 9}, "9 of 8 experts"),
         ("qwen3moe", {"expert_count": 0}, "expert_count"),

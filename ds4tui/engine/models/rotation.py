@@ -3,8 +3,8 @@
 Frequency j is freq_base^(-2j/rotary), slowed down for contexts longer than the model was first
 trained for: all by one factor (linear); each by its own, worked out by the converter (the tensor
 ROPE_FACTORS, llama3 scaling); or by YaRN (Peng et al. 2023, arXiv 2309.00071), which slows down
-the pairs that turn less than `beta_slow` times in the original context, keeps those that turn
-more than `beta_fast` times, blends between, and stretches what is turned by 1 + ln(factor) / 10.
+the pairs that turn less than once in the original context, keeps those that turn more than 32
+times, blends between, and stretches what is turned by 1 + ln(factor) / 10.
 """
 
 import math
@@ -20,6 +20,7 @@ from ds4tui.kernels.rope import Turn
 Frequencies = npt.NDArray[np.float64]
 
 ROPE_FACTORS = "rope_freqs.weight"
+YARN_TURNS = {".rope.scaling.yarn_beta_fast": 32.0, ".rope.scaling.yarn_beta_slow": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,10 @@ def _yarn(gguf: GGUFFile, frequencies: Frequencies, base: float) -> Rotation:
         """The pair, as a fraction, that turns so often in the original context."""
         return pairs * math.log(context / (times * 2 * math.pi)) / math.log(base)
 
-    fast = gguf.key(".rope.scaling.yarn_beta_fast", float, 32.0)
-    slow = gguf.key(".rope.scaling.yarn_beta_slow", float, 1.0)
+    for name, times in YARN_TURNS.items():  # llama.cpp does not look at these here either
+        if gguf.key(name, float, times) != times:
+            raise not_read(gguf, f"yarn with a {name[1:]} other than {times:g} is not read.")
+    fast, slow = YARN_TURNS.values()
     first = max(0, math.floor(pair_turning(fast)))
     last = min(2 * pairs - 1, math.ceil(pair_turning(slow)))
     slowed = np.clip((np.arange(pairs) - first) / max(0.001, last - first), 0, 1)
