@@ -173,7 +173,9 @@ class ChatView(Vertical):
     def _complete(self, event: Prompt.Choose) -> None:
         event.stop()
         command = self._completions.chosen
-        if event.key in ("up", "down"):
+        if event.key == "escape":
+            self._completions.display = self._prompt.is_completing = False
+        elif event.key in ("up", "down"):
             self._completions.move(-1 if event.key == "up" else 1)
         elif command is not None and (event.key == "tab" or command.argument):
             self._prompt.put(f"/{command.name} ")

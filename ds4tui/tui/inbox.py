@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from ds4tui.events import Event
 
-# People read no faster and Markdown redraws no cheaper; 12 Hz leaves the engine its core.
-BATCHES_PER_S = 12.0
+# People read no faster and Markdown redraws no cheaper; this leaves the engine its core.
+BATCHES_PER_S = 10.0
 
 
 class Inbox:

@@ -16,13 +16,14 @@ from textual.widgets import Markdown, Static
 
 from ds4tui.errors import Ds4Error
 from ds4tui.tui.markdown import AnswerMarkdown
+from ds4tui.tui.panels import QUIET
 from ds4tui.tui.terminal_text import harmless
 
 log = logging.getLogger(__name__)
 
 # A pasted file as a question is folded: it was read before it was sent.
-FOLD_LINES = 24
-FOLDED_LINES = 12
+FOLD_LINES, FOLD_CHARS = 24, 4000
+FOLDED_LINES, FOLDED_CHARS = 12, 1000
 
 
 class Question(Static):
@@ -30,17 +31,15 @@ class Question(Static):
 
     def __init__(self, text: str) -> None:
         self._text = harmless(text)
-        self._is_folded = self._text.count("\n") >= FOLD_LINES
+        self._is_folded = self._text.count("\n") >= FOLD_LINES or len(self._text) > FOLD_CHARS
         super().__init__(self._content(), classes="question")
 
     def _content(self) -> Content:
         if not self._is_folded:
             return Content(self._text)
-        lines = self._text.split("\n")
-        more = f"… {len(lines) - FOLDED_LINES:,} more lines, click to show"
-        return Content("\n").join(
-            [Content("\n".join(lines[:FOLDED_LINES])), Content.styled(more, "$text-muted")]
-        )
+        begin = "\n".join(self._text.split("\n")[:FOLDED_LINES])[:FOLDED_CHARS]
+        more = f"… {len(self._text) - len(begin):,} more characters, click to show"
+        return Content("\n").join([Content(begin), Content.styled(more, QUIET)])
 
     def on_click(self) -> None:
         if self._is_folded:
@@ -58,7 +57,7 @@ class Notice(Static):
     def __init__(self, message: str, hint: str = "", kind: str = "information") -> None:
         parts = [Content(harmless(message))]
         if hint:
-            parts.append(Content.styled(harmless(hint), "$text-muted"))
+            parts.append(Content.styled(harmless(hint), QUIET))
         super().__init__(Content("\n").join(parts), classes=f"notice {kind}")
 
     @classmethod

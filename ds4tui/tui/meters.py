@@ -24,10 +24,14 @@ class Meter(Static):
     def show(self, view: PanelView) -> None:
         content = self.content_of(view)
         if self._shown is None or not content.is_same(self._shown):
-            # Another number of lines moves things; other words do not.
-            moves = self._shown is None or _lines(content) != _lines(self._shown)
+            # A layout touches every widget on the screen: only another height asks for one.
+            moves = self._shown is None or self.lines_of(content) != self.lines_of(self._shown)
             self._shown = content
             self.update(content, layout=moves)
+
+    def lines_of(self, content: Content) -> int:
+        """The height of `content` in this widget."""
+        return content.plain.count("\n") + 1
 
 
 class StatusStrip(Meter):
@@ -38,6 +42,9 @@ class StatusStrip(Meter):
 class _PanelText(Meter):
     def content_of(self, view: PanelView) -> Content:
         return kv_panel(view, PANEL_TEXT_CELLS)
+
+    def lines_of(self, content: Content) -> int:
+        return len(content.wrap(PANEL_TEXT_CELLS))
 
 
 class KVPanel(VerticalScroll, can_focus=False):
@@ -63,7 +70,3 @@ class Header(Static):
 
     def _draw(self) -> None:
         self.update(header_content(*self._facts, self.size.width), layout=False)
-
-
-def _lines(content: Content) -> int:
-    return content.plain.count("\n")

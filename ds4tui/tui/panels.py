@@ -197,7 +197,8 @@ def _resident_section(stats: EngineStats, width: int) -> Content:
         "KV cache",
         _row("resident", f"{resident:,} / {context:,} ({percent(resident, context)}%)"),
         bar(resident / context if context else 0.0, width),
-        _row("size", f"{size_words(stats.kv_bytes)}, weights {size_words(stats.weights_bytes)}"),
+        _row("size", size_words(stats.kv_bytes)),
+        _row("weights", size_words(stats.weights_bytes)),
     )
 
 
@@ -234,7 +235,7 @@ def _speed_section(stats: EngineStats, width: int) -> Content:
 
 def _session_section(stats: EngineStats) -> Content:
     prompt, cached = stats.total_prompt_tokens, stats.total_cached_tokens
-    reused = f"{percent(cached, prompt)}% of {prompt:,} prompt tokens" if prompt else "-"
+    reused = f"{percent(cached, prompt)}% of {prompt:,} tokens" if prompt else "-"
     return _section(
         "Since the start",
         _row("requests", f"{stats.requests:,}"),

@@ -42,7 +42,7 @@ class Prompt(TextArea):
 
     @dataclass
     class Choose(Message):
-        """A key for the list of completions: up, down, tab or enter."""
+        """A key for the list of completions: up, down, tab, enter or escape."""
 
         key: str
 
@@ -56,7 +56,7 @@ class Prompt(TextArea):
         )
         self.cursor_blink = False  # nothing moves while idle
         self.is_completing = False
-        """Set by the app while completions are shown: up, down, tab and Enter go to them."""
+        """Set by the app while completions are shown: some keys go to them."""
         self._sent: Sequence[str] = ()
         self._recalled: int | None = None
 
@@ -82,7 +82,7 @@ class Prompt(TextArea):
             self._replace_via_keyboard("\n", *self.selection)
         elif key in SCROLL_KEYS:
             self.post_message(self.Scroll(SCROLL_KEYS[key]))
-        elif self.is_completing and key in ("up", "down", "tab", "enter"):
+        elif self.is_completing and key in ("up", "down", "tab", "enter", "escape"):
             self.post_message(self.Choose(key))
         elif key == "enter":
             self.post_message(self.Submitted(self.text))

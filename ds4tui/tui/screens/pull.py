@@ -51,6 +51,8 @@ class PullScreen(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         self.query_one("#pull-bar").display = False
+        for button in self.query(Button):
+            button.active_effect_duration = 0  # or a second press soon after is ignored
         self.query_one("#pull").focus()
 
     @on(Button.Pressed, "#pull")
@@ -110,6 +112,7 @@ class PullScreen(ModalScreen[bool]):
         self.query_one("#pull-bar").display = is_pulling
         self.query_one("#pull", Button).disabled = is_pulling
         self.query_one("#not-now", Button).label = "Cancel" if is_pulling else "Not now"
+        self.query_one("#not-now" if is_pulling else "#pull").focus()
 
 
 def offer_content(model: CatalogueModel) -> Content:
