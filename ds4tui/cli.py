@@ -34,7 +34,8 @@ SAMPLING = (
     "temperature top_p top_k min_p repetition_penalty frequency_penalty presence_penalty "
     "seed max_tokens stop"
 ).split()
-ENGINE = ["context_tokens", "prefill_chunk_tokens", "log_level", "data_dir"]
+WEIGHTS = ["requantise", "quant_scales"]
+ENGINE = ["context_tokens", "prefill_chunk_tokens", *WEIGHTS, "log_level", "data_dir"]
 
 # Commands with fixed names that later versions bring: refused, never half done.
 COMING = {

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import platformdirs
 import tomli_w
@@ -26,6 +26,7 @@ from ds4tui.files import write_atomically
 
 if TYPE_CHECKING:
     from ds4tui.engine.requests import SamplingParams
+    from ds4tui.kernels.policy import LoadedWeightsPolicy
 
 APP = "ds4tui"
 ENV_PREFIX = "DS4TUI_"
@@ -81,6 +82,17 @@ class Settings:
     stop: tuple[str, ...] = setting((), "strings that end a reply")
     context_tokens: int = setting(0, "context size; 0: the model's own", 0, LIMITLESS)
     prefill_chunk_tokens: int = setting(512, "prompt tokens evaluated in one step", 32, 4096)
+    requantise: str = setting(
+        "off",
+        "on a GPU: bits that types without an exact form in MLX (Q2_K, Q3_K, Q6_K, IQ..) are "
+        "quantised to anew; off keeps their values, which take 16 bits",
+        choices=("off", "8", "4"),
+    )
+    quant_scales: str = setting(
+        "exact",
+        "on a GPU: float16 rounds the scales of Q4_K and Q5_K and saves 1 bit a weight",
+        choices=("exact", "float16"),
+    )
     host: str = setting("127.0.0.1", "address that the server listens on")
     port: int = setting(8484, "port that the server listens on; 0: any free one", 0, 65535)
     api_key: str = setting("", "key that clients of the server must send; empty: none")
@@ -98,6 +110,12 @@ class Settings:
 
         names = {f.name for f in fields(SamplingParams)} & _BY_NAME.keys()
         return SamplingParams(**{name: getattr(self, name) for name in names})
+
+    def weights_policy(self) -> "LoadedWeightsPolicy":
+        from ds4tui.kernels.policy import LoadedWeightsPolicy
+
+        requantise, scales = cast(Any, self.requantise), cast(Any, self.quant_scales)
+        return LoadedWeightsPolicy(requantise=requantise, scales=scales)
 
     @property
     def models_dir(self) -> Path:
@@ -283,6 +301,8 @@ def _checked(f: Field[Any], value: Any) -> Any:
     kind = _KINDS[f.name]
     if kind is float and type(value) is int:
         value = float(value)
+    if f.metadata["choices"] and type(value) is int:
+        value = str(value)  # requantise = 8 needs no quotes
     if kind == tuple[str, ...]:
         right = isinstance(value, list) and all(type(v) is str and v for v in value)
     else:

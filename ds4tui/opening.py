@@ -65,7 +65,7 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
 
     return LoadedModel(
         name=name,
-        model=load_model(gguf, settings),
+        model=load_model(gguf, settings, policy=settings.weights_policy()),
         tokenizer=tokenizer,
         chunk_sizes=chunk_sizes(settings.prefill_chunk_tokens),
         memory_use=lambda: (mx.get_active_memory(), mx.get_peak_memory()),

@@ -24,6 +24,7 @@ from ds4tui.config import (
 )
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import ConfigError
+from ds4tui.kernels.policy import LoadedWeightsPolicy
 from tests.scale import scaled
 
 
@@ -186,6 +187,15 @@ def test_settings_become_sampling_parameters() -> None:
     assert load_settings(flags).sampling() == SamplingParams(
         temperature=0, seed=7, max_tokens=5, stop=("x",)
     )
+
+
+def test_what_may_be_done_to_weights_is_nothing_unless_asked_for() -> None:
+    assert load_settings().weights_policy() == LoadedWeightsPolicy("off", "exact")
+    write_config('requantise = 8\nquant_scales = "float16"\n')
+    assert load_settings().weights_policy() == LoadedWeightsPolicy("8", "float16")
+    write_config("requantise = 5\n")
+    with pytest.raises(ConfigError, match="requantise must be one of off, 8, 4"):
+        load_settings()
 
 
 def test_sampling_settings_start_from_the_same_defaults() -> None:
