@@ -14,6 +14,7 @@ from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.worker import Engine
 from ds4tui.library.resolve import display_name, resolve_model
 
@@ -32,7 +33,7 @@ def open_assistant(
     name = display_name(path, settings.data_dir)
     progress(f"reading {path.name}")
     with GGUFFile.open(path) as gguf:
-        tokenizer = Tokenizer.from_gguf(gguf)
+        tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
         chat_format = ChatFormat.from_gguf(gguf, tokenizer)
         progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
         engine = Engine(lambda: _load(name, gguf, tokenizer, settings))

@@ -48,6 +48,8 @@ class ByteTokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id]) if token_id < 256 else b""
 
+    first_bytes = token_bytes
+
     def is_control(self, token_id: int) -> bool:
         return token_id >= 256
 

@@ -14,12 +14,16 @@ class StreamDetokenizer:
 
     All `push` results and the one of `finish`, joined, are `tokenizer.decode(ids)` up to where
     the first stop string begins. `stop_string` is the one found, else None; once it is set,
-    nothing more is given.
+    nothing more is given. `continues` says that the ids continue a text: then a blank before
+    the first word is no ornament of the encoding, and stays.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, continues: bool = False
+    ) -> None:
         self.stop_string: str | None = None
         self._tokenizer = tokenizer
+        self._begins = not continues
         # Shortest first: of two that begin at one place the shorter is complete earlier.
         self._stops = sorted(stop, key=len)
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
@@ -27,9 +31,11 @@ class StreamDetokenizer:
 
     def push(self, token_id: int) -> str:
         """Text that became final with this token, often ""."""
+        begins, self._begins = self._begins, False
         if self.stop_string is not None or self._tokenizer.is_control(token_id):
             return ""
-        return self._take(self._characters.decode(self._tokenizer.token_bytes(token_id)))
+        read = self._tokenizer.first_bytes if begins else self._tokenizer.token_bytes
+        return self._take(self._characters.decode(read(token_id)))
 
     def finish(self) -> str:
         """What was held back, now that nothing follows. It may hold a stop string still: where

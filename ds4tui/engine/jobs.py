@@ -16,6 +16,7 @@ from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.sampling import Choice, Sampler
 from ds4tui.engine.session import Floats, Prefill, Session, SessionState
+from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.errors import ContextOverflow, Ds4Error, EngineError, OutOfMemory, RequestError
 from ds4tui.events import (
     Decision,
@@ -109,7 +110,7 @@ class Generation:
         self._session = session
         self._loaded = loaded
         self._sampler: Sampler | None = None
-        self._detokenizer = StreamDetokenizer(loaded.tokenizer, job.request.sampling.stop)
+        self._detokenizer = _detokenizer(job.request, loaded.tokenizer)
         self._prefill: Prefill | None = None  # None until the session was touched
         self._logits: Floats | None = None  # of the last token fed
         self._ids: list[int] = []  # sampled and shown; all but the last are in the session
@@ -278,3 +279,9 @@ class Generation:
             )
         error.__cause__ = exc
         return error
+
+
+def _detokenizer(request: GenerateRequest, tokenizer: Tokenizer) -> StreamDetokenizer:
+    last = request.timeline.ids[-1:].tolist()
+    continues = any(i >= 0 and not tokenizer.is_control(i) for i in last)
+    return StreamDetokenizer(tokenizer, request.sampling.stop, continues=continues)

@@ -1,9 +1,9 @@
-"""Text to token ids and back, from the vocabulary of a GGUF (byte-level BPE).
+"""Text to token ids and back, from the vocabulary of a GGUF.
 
-Plain text and special tokens are kept apart: BPE sees plain text only and has no way to a
-control token, whatever people write. Special tokens are found by our own search (`split`), and
-only when a caller trusts the text. Knows nothing of chats. Needs no mlx; may be shared by
-threads.
+Plain text and special tokens are kept apart: an encoder (encoders.py) sees plain text only and
+has no way to a control token, whatever people write. Special tokens are found by our own search
+(`split`), control tokens only when a caller trusts the text. Knows nothing of chats. Needs no
+mlx; may be shared by threads.
 """
 
 import re
@@ -12,12 +12,12 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers
 from gguf.constants import TokenType
-from tokenizers.models import BPE
 
+from ds4tui.engine.encoders import encoder_of
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.vocabulary import BYTE_CHARACTERS, Vocabulary, read_vocabulary
+from ds4tui.engine.tokenizer_cache import VocabularyCache
+from ds4tui.engine.vocabulary import Vocabulary, read_vocabulary
 
 Ids = npt.NDArray[np.int64]
 
@@ -36,7 +36,7 @@ END_TEXTS = (
     "</s>",
 )
 
-_BYTE_OF = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
+_PLAIN_KINDS = (TokenType.NORMAL, TokenType.BYTE)
 
 
 class Tokenizer:
@@ -56,14 +56,19 @@ class Tokenizer:
         self.end_ids = self._end_ids()
         self._special_ids = {**vocabulary.user_defined, **vocabulary.control}
         self._special = literal_pattern(self._special_ids)
-        self._bpe, self._lacks_bytes = _bpe(vocabulary)
+        self._user_defined = literal_pattern(vocabulary.user_defined)
+        self._encoder = encoder_of(vocabulary)
+        self.space_prefix = self._encoder.space_prefix
         self._bytes: list[bytes | None] = [None] * self.vocab_size
         self._kinds: list[int] = vocabulary.kinds.tolist()
 
     @classmethod
-    def from_gguf(cls, gguf: GGUFFile) -> "Tokenizer":
-        """Raises GGUFError, see `read_vocabulary`."""
-        return cls(read_vocabulary(gguf))
+    def from_gguf(cls, gguf: GGUFFile, cache: VocabularyCache | None = None) -> "Tokenizer":
+        """With a cache a file is checked thoroughly once. Raises GGUFError, see
+        `read_vocabulary`."""
+        if cache is None:
+            return cls(read_vocabulary(gguf))
+        return cls(cache.read(gguf))
 
     def _end_ids(self) -> frozenset[int]:
         """Ids that end a turn or the text: those the file names and known control tokens."""
@@ -74,34 +79,39 @@ class Tokenizer:
     def encode(self, text: str, *, add_bos: bool = False, special: bool = False) -> list[int]:
         """The ids of `text`.
 
-        `special` recognises the literal texts of control and user-defined tokens (for text that
-        is trusted, such as a template's); without it everything is plain text. `add_bos` puts
-        a BOS first if the model wants one. Bytes that have no token in the vocabulary are left
-        out, lone surrogates count as U+FFFD.
+        `special` recognises the literal texts of control tokens (for text that is trusted, such
+        as a template's); those of user-defined tokens always count, as for whoever trained the
+        model. `add_bos` puts a BOS first if the model wants one. Lone surrogates count as
+        U+FFFD.
         """
         ids: list[int] = []
         if add_bos and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
-        for part in self.split(text) if special else [text]:
+        continues = False
+        for part in self.split(text, control=special):
             if isinstance(part, int):
                 ids.append(part)
             else:
-                ids.extend(self.encode_plain(part).tolist())
+                ids += self._encode(part, continues)
+            continues = not isinstance(part, int)
         return ids
 
-    def encode_plain(self, text: str) -> Ids:
-        """int64 [n]: `text` as plain text; no control token ever comes out."""
-        # The batch call is twice as fast as the single one: it keeps no offsets.
-        batch = self._bpe.encode_batch_fast([well_formed(text)], add_special_tokens=False)
-        ids = np.array(batch[0].ids, dtype=np.int64)
-        return ids[ids < self.vocab_size] if self._lacks_bytes else ids
+    def encode_plain(self, text: str, *, continues: bool = False) -> Ids:
+        """int64 [n]: `text` as nothing but text; no special token ever comes out. `continues`
+        says that other text stands right before it."""
+        return np.array(self._encode(text, continues), dtype=np.int64)
 
-    def split(self, text: str) -> list[str | int]:
+    def _encode(self, text: str, continues: bool) -> list[int]:
+        prefix = " " if self.space_prefix and text and not continues else ""
+        return self._encoder.encode(prefix + well_formed(text))
+
+    def split(self, text: str, *, control: bool = True) -> list[str | int]:
         """`text` as runs of plain text and ids of special tokens, in order; no run is empty.
-        At each position the longest special text counts."""
+        At each position the longest special text counts. Without `control` only user-defined
+        tokens are looked for."""
         parts: list[str | int] = []
         end = 0
-        for match in self._special.finditer(text):
+        for match in (self._special if control else self._user_defined).finditer(text):
             if match.start() > end:
                 parts.append(text[end : match.start()])
             parts.append(self._special_ids[match[0]])
@@ -112,9 +122,23 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`; bytes that are no UTF-8 become U+FFFD. Control tokens give no text
-        unless `skip_special` is False. Raises ValueError for an id outside the vocabulary."""
-        pieces = (self.token_bytes(i) for i in ids if not (skip_special and self.is_control(i)))
+        unless `skip_special` is False. Where texts are encoded with a blank of their own before
+        them, one at the beginning is left out. Raises ValueError for an id outside the
+        vocabulary."""
+        pieces: list[bytes] = []
+        for position, token_id in enumerate(ids):
+            if not (skip_special and self.is_control(token_id)):
+                read = self.token_bytes if position else self.first_bytes
+                pieces.append(read(token_id))
         return b"".join(pieces).decode("utf-8", "replace")
+
+    def first_bytes(self, token_id: int) -> bytes:
+        """`token_bytes` of a token that begins a text: without the blank that encoding puts
+        there for models that want one."""
+        piece = self.token_bytes(token_id)
+        if self.space_prefix and self._kinds[token_id] in _PLAIN_KINDS:
+            return piece.removeprefix(b" ")
+        return piece
 
     def token_bytes(self, token_id: int) -> bytes:
         """What a token stands for, which may be half a character; a control or user-defined
@@ -129,9 +153,9 @@ class Tokenizer:
         kind, text = self._kinds[token_id], self._vocabulary.texts[token_id]
         if kind == TokenType.UNUSED:
             return b""
-        if kind not in (TokenType.NORMAL, TokenType.BYTE):
+        if kind not in _PLAIN_KINDS:
             return text.encode()
-        return b"".join(bytes((_BYTE_OF[c],)) if c in _BYTE_OF else c.encode() for c in text)
+        return self._encoder.token_bytes(text, kind)
 
     def is_control(self, token_id: int) -> bool:
         """Raises ValueError for an id outside the vocabulary."""
@@ -145,21 +169,6 @@ class Tokenizer:
     def token_text(self, token_id: int | None) -> str:
         """The text as the file writes it, "" for None; what templates call `bos_token`."""
         return "" if token_id is None else self._vocabulary.texts[token_id]
-
-
-def _bpe(vocabulary: Vocabulary) -> tuple[tokenizers.Tokenizer, bool]:
-    """The BPE model, and whether it has ids beyond the vocabulary.
-
-    A byte without a token gets such an id, to be dropped afterwards: left to the library, its
-    neighbours would meet and merge, which they do not in llama.cpp.
-    """
-    plain = dict(vocabulary.plain)
-    lacking = [c for c in BYTE_CHARACTERS if c not in plain]
-    plain.update({c: len(vocabulary.texts) + n for n, c in enumerate(lacking)})
-    model = BPE(plain, vocabulary.merges, ignore_merges=vocabulary.rule.ignore_merges)
-    bpe = tokenizers.Tokenizer(model)
-    bpe.pre_tokenizer = vocabulary.rule.pre_tokenizer()
-    return bpe, bool(lacking)
 
 
 def well_formed(text: str) -> str:

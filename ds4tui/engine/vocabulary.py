@@ -1,14 +1,14 @@
 """The `tokenizer.ggml.*` keys of a GGUF, read and checked once.
 
-A vocabulary that passes here can be handed to the BPE library, which aborts on a bad one.
-Three kinds of tokens matter: plain ones (their text is written in GPT-2's byte characters),
-control tokens (literal text, no part of what people write) and user-defined ones (literal text
-that is recognised before words are cut). Files hold doubtful things, met as llama.cpp meets
-them: of several plain tokens with one text the last counts, and bytes may lack a token.
+Three kinds of tokens matter: plain ones, control tokens (literal text, no part of what people
+write) and user-defined ones (literal text that is recognised before words are cut). Plain texts
+are written in GPT-2's byte characters ("gpt2", byte-level BPE) or with "▁" for blanks ("llama",
+SentencePiece). Files hold doubtful things, met as llama.cpp meets them: of several plain tokens
+with one text the last counts, and bytes may lack a token.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,15 @@ _DAMAGED = "The file is damaged or badly converted: get another conversion of th
 _PREFIX = "tokenizer.ggml."
 _CONTROL_KINDS = (TokenType.CONTROL, TokenType.UNKNOWN)
 
+# What other kinds of tokenizers are called by those who made them.
+_OTHER_KINDS = {
+    "bert": "WordPiece, of embedding models",
+    "t5": "SentencePiece unigrams",
+    "rwkv": "RWKV",
+    "plamo2": "PLaMo-2",
+    "gemma4": "Gemma 4",
+}
+
 
 def _byte_characters() -> str:
     """GPT-2's printable stand-in for each byte: itself where it is printable Latin-1, else the
@@ -36,15 +45,43 @@ BYTE_CHARACTERS = _byte_characters()
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """Checked values. `plain` maps byte-character text to the id that BPE may give it;
-    `merges` are in order of rank and name texts of `plain` only."""
+class BytePieces:
+    """Byte-level BPE. `ranks` has "left right" of each merge whose texts are all plain."""
 
     rule: WordRule
+    ranks: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePieces:
+    """`scores` are by id, higher ones merge first. With `space_prefix` a text begins with a
+    blank of its own."""
+
+    scores: npt.NDArray[np.float32]
+    space_prefix: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What checking the merges took long to find; a cache may keep it for the same file.
+
+    `left_out` are ranks of merges that would make a control token out of what somebody wrote,
+    `borrowed` ids of user-defined tokens that merges name: those count as plain too.
+    """
+
+    left_out: tuple[int, ...] = ()
+    borrowed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Checked values. `plain` maps text, as the file spells it, to the id that what people
+    write may give."""
+
+    pieces: BytePieces | SentencePieces
     texts: Sequence[str]
     kinds: npt.NDArray[np.int32]
     plain: dict[str, int]
-    merges: list[tuple[str, str]]
     control: dict[str, int]
     user_defined: dict[str, int]
     bos_id: int | None
@@ -54,28 +91,47 @@ class Vocabulary:
     unknown_id: int | None
     padding_id: int | None
     add_bos: bool
+    findings: Findings = field(default=Findings())
 
 
-def read_vocabulary(gguf: GGUFFile) -> Vocabulary:
-    """Raises GGUFError for a tokenizer that is not byte-level BPE, for a word rule we do not
-    know, and for faults: missing keys, wrong lengths, ids or merges that name no token."""
-    rule = _rule(gguf)
+def read_vocabulary(gguf: GGUFFile, findings: Findings | None = None) -> Vocabulary:
+    """`findings` are those of an earlier reading of the same file, which spare the long checks.
+
+    Raises GGUFError for a tokenizer of another kind, for a word rule we do not know, and for
+    faults: missing keys, wrong lengths, ids or merges that name no token.
+    """
+    model = gguf.key(_PREFIX + "model", str)
+    if model not in ("gpt2", "llama"):
+        made = f" ({_OTHER_KINDS[model]})" if model in _OTHER_KINDS else ""
+        raise GGUFError(
+            f"{gguf.path.name}: its tokenizer is of the kind {model!r}{made}; ds4tui reads "
+            "'gpt2' (byte-level BPE) and 'llama' (SentencePiece).",
+            "Choose another model.",
+        )
+    rule = _rule(gguf) if model == "gpt2" else None
     texts: list[str] = gguf.key(_PREFIX + "tokens", list)
     kinds = _kinds(gguf, len(texts))
-    plain = {t: i for i, (t, k) in enumerate(zip(texts, kinds.tolist(), strict=True)) if k in _BPE}
-    plain.pop("", None)
-    merges = _merges(gguf, texts, kinds, plain)
+    plain = _plain(texts, kinds, with_bytes=rule is not None)
+    pieces: BytePieces | SentencePieces
+    if rule is None:
+        findings = findings or Findings()
+        pieces = _sentence_pieces(gguf, len(texts))
+    else:
+        lines: list[str] = gguf.key(_PREFIX + "merges", list)
+        if findings is None:
+            findings = _check_merges(gguf, lines, texts, kinds, plain)
+        plain.update({texts[i]: i for i in findings.borrowed})
+        pieces = BytePieces(rule, _ranks(lines, findings))
     ids = {name: _special_id(gguf, name, len(texts)) for name in _SPECIAL_IDS}
-    add_bos = gguf.key(_PREFIX + "add_bos_token", bool, rule.add_bos)
     return Vocabulary(
-        rule=rule,
+        pieces=pieces,
         texts=texts,
         kinds=kinds,
         plain=plain,
-        merges=merges,
         control=_of_kinds(texts, kinds, _CONTROL_KINDS),
         user_defined=_of_kinds(texts, kinds, (TokenType.USER_DEFINED,)),
-        add_bos=add_bos,
+        add_bos=gguf.key(_PREFIX + "add_bos_token", bool, rule is None or rule.add_bos),
+        findings=findings,
         **ids,
     )
 
@@ -88,17 +144,9 @@ _SPECIAL_IDS = {
     "unknown_id": "unknown_token_id",
     "padding_id": "padding_token_id",
 }
-_BPE = (int(TokenType.NORMAL), int(TokenType.BYTE))
 
 
 def _rule(gguf: GGUFFile) -> WordRule:
-    model = gguf.key(_PREFIX + "model", str)
-    if model != "gpt2":
-        raise GGUFError(
-            f"{gguf.path.name}: its tokenizer is of the kind {model!r}; ds4tui reads 'gpt2' "
-            "(byte-level BPE).",
-            "Choose another model.",
-        )
     name = gguf.key(_PREFIX + "pre", str, "default")
     if name not in WORD_RULES:
         known = ", ".join(sorted(WORD_RULES))
@@ -114,10 +162,7 @@ def _kinds(gguf: GGUFFile, count: int) -> npt.NDArray[np.int32]:
     if key not in gguf.metadata:
         return np.full(count, TokenType.NORMAL, np.int32)
     kinds = gguf.key(key, np.ndarray).astype(np.int32)
-    if kinds.shape != (count,):
-        raise GGUFError(
-            f"{gguf.path.name}: {key} has {kinds.size:,} entries for {count:,} tokens.", _DAMAGED
-        )
+    _check_count(gguf, key, kinds, count)
     wrong = np.flatnonzero((kinds < 1) | (kinds > max(TokenType)))
     if wrong.size:
         raise GGUFError(
@@ -127,21 +172,65 @@ def _kinds(gguf: GGUFFile, count: int) -> npt.NDArray[np.int32]:
     return kinds
 
 
-def _merges(
-    gguf: GGUFFile, texts: Sequence[str], kinds: npt.NDArray[np.int32], plain: dict[str, int]
-) -> list[tuple[str, str]]:
-    """The merges as pairs. A user-defined token that merges name joins `plain`; merges that
-    would make a control token out of what somebody wrote are left out."""
+def _check_count(gguf: GGUFFile, key: str, values: npt.NDArray[np.generic], count: int) -> None:
+    if values.shape != (count,):
+        raise GGUFError(
+            f"{gguf.path.name}: {key} has {values.size:,} entries for {count:,} tokens.", _DAMAGED
+        )
+
+
+def _plain(
+    texts: Sequence[str], kinds: npt.NDArray[np.int32], *, with_bytes: bool
+) -> dict[str, int]:
+    """Text to id of the tokens that are not special. Byte tokens are plain in a byte-level
+    vocabulary; in SentencePiece's their text is a name ("<0x0A>") that stands for no text."""
+    wanted = kinds == TokenType.NORMAL
+    if with_bytes:
+        wanted |= kinds == TokenType.BYTE
+    ids = np.flatnonzero(wanted).tolist()
+    plain = {texts[i]: i for i in ids}
+    plain.pop("", None)
+    return plain
+
+
+def _sentence_pieces(gguf: GGUFFile, count: int) -> SentencePieces:
+    key = _PREFIX + "scores"
+    scores = gguf.key(key, np.ndarray).astype(np.float32)
+    _check_count(gguf, key, scores, count)
+    if not np.isfinite(scores).all():
+        wrong = np.flatnonzero(~np.isfinite(scores))[0]
+        raise GGUFError(f"{gguf.path.name}: the score of token {wrong:,} is no number.", _DAMAGED)
+    return SentencePieces(scores, gguf.key(_PREFIX + "add_space_prefix", bool, True))
+
+
+def _ranks(lines: Sequence[str], findings: Findings) -> dict[str, int]:
+    """Of merges that are there twice the first counts."""
+    ranks = dict(zip(reversed(lines), range(len(lines) - 1, -1, -1), strict=True))
+    for rank in findings.left_out:
+        ranks.pop(lines[rank], None)
+    return ranks
+
+
+def _check_merges(
+    gguf: GGUFFile,
+    lines: Sequence[str],
+    texts: Sequence[str],
+    kinds: npt.NDArray[np.int32],
+    plain: dict[str, int],
+) -> Findings:
+    """Raises GGUFError naming the first merge that is not two tokens, or makes none."""
+    if _is_all_plain(lines, plain):
+        return Findings()
     every = {text: i for i, text in enumerate(texts)}
-    pairs: list[tuple[str, str]] = []
-    for rank, line in enumerate(gguf.key(_PREFIX + "merges", list)):
+    left_out: list[int] = []
+    borrowed: dict[int, None] = {}
+    for rank, line in enumerate(lines):
         middle = line.find(" ", 1)  # the first token of a pair may be a blank itself
         left, right = line[:middle], line[middle + 1 :]
         if middle < 0 or not right:
             raise GGUFError(
                 f"{gguf.path.name}: merge {rank:,} ({line!r}) is not two tokens.", _DAMAGED
             )
-        allowed = True
         for text in (left, right, left + right):
             if text in plain:
                 continue
@@ -152,12 +241,21 @@ def _merges(
                     _DAMAGED,
                 )
             if kinds[every[text]] == TokenType.USER_DEFINED:
-                plain[text] = every[text]
+                borrowed[every[text]] = None
             else:
-                allowed = False
-        if allowed:
-            pairs.append((left, right))
-    return list(dict.fromkeys(pairs))  # the library would take a repeated one's last rank
+                left_out.append(rank)
+    return Findings(tuple(dict.fromkeys(left_out)), tuple(borrowed))
+
+
+def _is_all_plain(lines: Sequence[str], plain: dict[str, int]) -> bool:
+    """Whether all merges are pairs of plain tokens that make plain tokens; almost always so,
+    and much quicker to see for all at once than for each."""
+    pairs = [line.split(" ") for line in lines]
+    if any(len(pair) != 2 for pair in pairs):
+        return False
+    made = {"".join(pair) for pair in pairs}
+    named = {text for pair in pairs for text in pair}
+    return plain.keys() >= made and plain.keys() >= named
 
 
 def _special_id(gguf: GGUFFile, name: str, count: int) -> int | None:

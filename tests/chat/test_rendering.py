@@ -122,7 +122,7 @@ def plain(tokenizer: Tokenizer, text: str) -> list[int]:
     kept = sorted(("<b>", "\n\n", "<think>", "</think>"), key=len)
     while text:
         at, found = min(((text.find(k), k) for k in kept if k in text), default=(len(text), ""))
-        ids += tokenizer.encode(text[:at]) + ([ID[found]] if found else [])
+        ids += tokenizer.encode_plain(text[:at]).tolist() + ([ID[found]] if found else [])
         text = text[at + len(found) :]
     return ids
 
@@ -133,12 +133,12 @@ def test_user_defined_tokens_of_the_template_are_plain_in_messages(
     messages = [user("<think><b>"), assistant("</think>")]
     assert ids_of(format_of("tagged"), messages) == [
         ID["[INST]"],
-        *tokenizer.encode("<think>"),
+        *tokenizer.encode_plain("<think>"),
         ID["<b>"],
         ID["[/INST]"],
         ID["<think>"],
         ID["</think>"],
-        *tokenizer.encode("</think>"),
+        *tokenizer.encode_plain("</think>"),
         ID["</s>"],
     ]
 

@@ -10,7 +10,7 @@ from ds4tui.engine.detokenizer import StreamDetokenizer
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from tests.engine.texts import FIXED
-from tests.engine.vocabularies import CONTROL, USER_DEFINED, tokenizer_of
+from tests.engine.vocabularies import CONTROL, USER_DEFINED, sentence_tokenizer, tokenizer_of
 from tests.scale import scaled
 
 END, TAG = 258, 259
@@ -129,6 +129,43 @@ def test_long_stop_strings_that_almost_come(tokenizer: Tokenizer) -> None:
     given = [made.push(97) for _ in range(2500)]
     assert "".join(given) == "a" * 500
     assert made.finish() == "a" * 2000
+
+
+PIECES = ["▁", "▁the", "t", "é", "<0xC3>", "<0xA9>", "<0x20>", "<s>", "  ", "=="]
+
+
+@settings(max_examples=scaled(300))
+@given(pieces=st.lists(st.sampled_from(PIECES), max_size=8), prefix=st.booleans())
+def test_sentence_pieces_stream_as_they_decode(
+    sentence_tokenizers: dict[bool, Tokenizer], pieces: list[str], prefix: bool
+) -> None:
+    made = sentence_tokenizers[prefix]
+    ids = [made._vocabulary.texts.index(piece) for piece in pieces]
+    assert "".join(stream(made, ids, ()).given) == made.decode(ids)
+
+
+@pytest.fixture(scope="module")
+def sentence_tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Tokenizer]:
+    folder = tmp_path_factory.mktemp("sentence")
+    blanks = ("  ", USER_DEFINED)
+    return {on: sentence_tokenizer(folder, blanks, add_space_prefix=on) for on in (True, False)}
+
+
+def test_the_blank_before_a_texts_first_word_is_left_out(
+    sentence_tokenizers: dict[bool, Tokenizer],
+) -> None:
+    made = sentence_tokenizers[True]
+    the = made.encode("the")
+    assert stream(made, [*the, *the], ()).given == ["the", " the", ""]
+    assert stream(sentence_tokenizers[False], [*the, *the], ()).given == [" the", " the", ""]
+    blanks = [made.user_defined_texts["  "]]
+    assert stream(made, [*blanks, *the], ()).given == ["  ", " the", ""]
+
+
+def test_the_blank_of_a_text_that_goes_on_stays(sentence_tokenizers: dict[bool, Tokenizer]) -> None:
+    made = sentence_tokenizers[True]
+    going_on = StreamDetokenizer(made, continues=True)
+    assert [going_on.push(i) for i in made.encode("the")] == [" the"]
 
 
 @pytest.mark.real_model

@@ -1,10 +1,10 @@
 """Tokens are llama.cpp's; plain text never becomes a control token; faults are named."""
 
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,17 +54,18 @@ texts = st.lists(pieces, max_size=8).map("".join)
 @settings(max_examples=scaled(200))
 @given(text=texts)
 def test_plain_text_comes_back_and_holds_no_special_id(tokenizer: Tokenizer, text: str) -> None:
-    ids = tokenizer.encode(text)
+    ids = tokenizer.encode_plain(text).tolist()
     assert tokenizer.decode(ids) == text
     assert all(i < 257 for i in ids)  # bytes and their merge
 
 
+@pytest.mark.parametrize("special", [True, False])
 @settings(max_examples=scaled(200))
 @given(text=texts)
 def test_special_texts_are_found_where_a_simple_search_finds_them(
-    tokenizer: Tokenizer, text: str
+    tokenizer: Tokenizer, special: bool, text: str
 ) -> None:
-    known = {"<|a|>b": AB, "<|a|>": A, "<u>": U, "<unk>": UNK}
+    known = {"<|a|>b": AB, "<|a|>": A, "<u>": U, "<unk>": UNK} if special else {"<u>": U}
     wanted: list[int] = []
     rest = text
     while rest:
@@ -74,9 +75,9 @@ def test_special_texts_are_found_where_a_simple_search_finds_them(
             rest = rest[len(found) :]
         else:
             end = min((at for t in known if (at := rest.find(t)) > 0), default=len(rest))
-            wanted += tokenizer.encode(rest[:end])
+            wanted += tokenizer.encode_plain(rest[:end]).tolist()
             rest = rest[end:]
-    assert tokenizer.encode(text, special=True) == wanted
+    assert tokenizer.encode(text, special=special) == wanted
 
 
 @settings(max_examples=scaled(300))
@@ -193,7 +194,7 @@ def test_a_user_defined_token_that_merges_name_is_a_step_of_theirs(tmp_path: Pat
     keys = byte_keys(merges=("t h", "th e"))
     keys[PREFIX + "token_type"][256] = int(USER_DEFINED)
     with vocabulary_file(tmp_path / "v.gguf", keys) as file:
-        assert Tokenizer.from_gguf(file).encode("the") == [257]
+        assert Tokenizer.from_gguf(file).encode_plain("the").tolist() == [257]
 
 
 def test_of_repeated_merges_the_first_rank_counts(tmp_path: Path) -> None:
@@ -216,7 +217,10 @@ def test_without_types_all_tokens_are_plain(tmp_path: Path) -> None:
 
 BAD_KEYS: dict[str, tuple[dict[str, Any], str]] = {
     "no model": ({"model": None}, "tokenizer.ggml.model' is missing"),
-    "other model": ({"model": "llama"}, "'llama'"),
+    "other model": ({"model": "plamo2"}, r"'plamo2' \(PLaMo-2\); ds4tui reads 'gpt2'.*'llama'"),
+    "unigrams": ({"model": "t5"}, r"'t5' \(SentencePiece unigrams"),
+    "embedding": ({"model": "bert"}, r"'bert' \(WordPiece"),
+    "a kind nobody knows": ({"model": "x\ny"}, "kind 'x.+ny'; ds4tui"),
     "other pre": ({"pre": "klingon"}, "'klingon'.*smollm"),
     "pre of another type": ({"pre": 3}, "tokenizer.ggml.pre"),
     "no tokens": ({"tokens": None}, "tokenizer.ggml.tokens' is missing"),
@@ -265,50 +269,51 @@ def smollm2(smollm2_path: Path) -> Iterator[GGUFFile]:
 
 
 @pytest.mark.real_model
-def test_smollm2_is_tokenised_as_by_llama_cpp(
-    smollm2_path: Path, smollm2: GGUFFile, tmp_path: Path
-) -> None:
-    made = Tokenizer.from_gguf(smollm2)
-    with LlamaServer(smollm2_path, tmp_path / "log") as llama:
-        for text in (*FIXED, *random_texts(COUNT, seed=1)):
-            for special in (False, True):
-                ours = made.encode(text, special=special, add_bos=True)
-                assert ours == llama.tokenize(text, special=special, add_bos=True), repr(text)
-            assert not any(map(made.is_control, made.encode(text)))
-
-
-@pytest.mark.real_model
-def test_smollm2_tokens_stand_for_the_bytes_that_llama_cpp_says(
-    smollm2_path: Path, smollm2: GGUFFile, tmp_path: Path
-) -> None:
-    made = Tokenizer.from_gguf(smollm2)
-    draw = np.random.default_rng(3)
-    with LlamaServer(smollm2_path, tmp_path / "log") as llama:
-        for token in [*range(300), *draw.integers(made.vocab_size, size=COUNT).tolist()]:
-            if "\ufffd" not in (text := made.decode([token], skip_special=False)):
-                assert llama.detokenize([token]) == text
-        for text in (*FIXED, *random_texts(COUNT // 3, seed=2)):
-            ids = made.encode(text, special=True)
-            assert llama.detokenize(ids) == made.decode(ids, skip_special=False)
-
-
-@pytest.mark.real_model
 @pytest.mark.parametrize("pre", WORD_RULES)
 def test_each_word_rule_cuts_as_llama_cpp_does(smollm2: GGUFFile, tmp_path: Path, pre: str) -> None:
     path = relabelled(tmp_path / "model.gguf", smollm2, pre)
     with GGUFFile.open(path) as file, LlamaServer(path, tmp_path / "log") as llama:
         made = Tokenizer.from_gguf(file)
         for text in (*FIXED, *random_texts(COUNT, seed=4)):
+            if pre == "kimi-k2" and kimi_differs(text):
+                continue
             assert made.encode(text) == llama.tokenize(text, special=False), repr(text)
+
+
+def kimi_differs(text: str) -> bool:
+    """Whether Moonshot's own pattern and llama.cpp's Kimi K2 cut differently: where small
+    letters are followed by capitals, and before combining marks."""
+    kinds = [unicodedata.category(character) for character in text]
+    small = False
+    for kind in kinds:
+        if kind[0] == "M" or (small and kind in ("Lu", "Lt")):
+            return True
+        small = kind == "Ll" or (small and kind[0] == "L")
+    return False
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("getUserName", ["get", "User", "Name"]),
+        (" iPhone's USAToday", [" i", "Phone's", " USAToday"]),
+        ("e\u0301e\u0301 x", ["e\u0301e\u0301", " x"]),
+        ("漢字ABCdef漢", ["漢字", "ABCdef", "漢"]),
+        ("x1234 !\n\n  y", ["x", "123", "4", " !\n\n", " ", " y"]),
+    ],
+)
+def test_kimi_words_are_cut_as_its_authors_cut_them(text: str, words: list[str]) -> None:
+    assert WORD_RULES["kimi-k2"].cutter().cut(text) == words
 
 
 @pytest.mark.real_model
 def test_the_texts_tell_the_word_rules_apart(smollm2: GGUFFile, tmp_path: Path) -> None:
     sequences = {}
-    for pre in WORD_RULES:
+    rules = {(rule.patterns, rule.ignore_merges): pre for pre, rule in WORD_RULES.items()}
+    for pre in rules.values():
         keys = enriched_keys(smollm2, pre)
         with vocabulary_file(tmp_path / f"{pre}.gguf", keys) as file:
             made = Tokenizer.from_gguf(file)
         sequences[pre] = [made.encode(text) for text in FIXED]
     distinct = {str(ids) for ids in sequences.values()}
-    assert len(distinct) == len(WORD_RULES)
+    assert len(distinct) == len(rules) == len(sequences)

@@ -34,6 +34,8 @@ FIXED = (
     "<|im_start|><|im_start|> <|im_end|>x<|im_end",
     "<|im_start <|im_start|| |im_start|> <||im_end|>>",
     "<file_sep><filename>a.py<repo_name>b<jupyter_start><gh_stars>5 <empty_output>",
+    "漢字かなカナ漢字abc 漢 字 中文１２３４５六 한국어漢字 ا漢b #include @user _name a_b $x",
+    "हिन्दी e\u0301e\u0301 \u0301x क्षि123 (e\u0301) .\u0301 !a\u0308\u0323b ñ\u0303\u0303",
     "text<file_sep>text</file_sep><file<file_sep>",
 )
 

@@ -54,6 +54,7 @@ def enriched_keys(real: GGUFFile, pre: str) -> dict[str, Any]:
     merges += [f"{a}{b} {c}" for a in digits for b in digits for c in digits]
     merges += [f"{a}{b}{c} 7" for a in digits for b in digits for c in digits]
     merges += ["' S", "' T", "' V", "'V E", "' L", "'L L", "' D", "! Ċ", "Ċ !", "Ġ Ċ", "ĉ a"]
+    merges += ["Ì ģ", "e Ìģ", "it 's"]  # a combining mark at its letter, a word's ending
     known = set(keys[PREFIX + "tokens"])
     added = [text for m in merges if (text := m.replace(" ", "")) not in known]
     keys[PREFIX + "tokens"] = [*keys[PREFIX + "tokens"], *added]
@@ -64,8 +65,13 @@ def enriched_keys(real: GGUFFile, pre: str) -> dict[str, Any]:
 
 def relabelled(path: Path, real: GGUFFile, pre: str) -> Path:
     """A llama file that can be loaded, with `enriched_keys` and tiny weights."""
-    keys = enriched_keys(real, pre)
-    keys.update({f"llama.{name}": value for name, value in _TINY.items()})
+    return loadable(path, enriched_keys(real, pre))
+
+
+def loadable(path: Path, keys: dict[str, Any]) -> Path:
+    """A llama file with a vocabulary and tiny weights, for llama.cpp to tokenise with."""
+    keys = {**keys, **{f"llama.{name}": value for name, value in _TINY.items()}}
+    keys = {name: _writable(value) for name, value in keys.items()}
     count, width = len(keys[PREFIX + "tokens"]), 32
     shapes = {"token_embd": (count, width), "output_norm": (width,)}
     for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
@@ -79,7 +85,7 @@ def relabelled(path: Path, real: GGUFFile, pre: str) -> Path:
 
 def _writable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return list(value) if value.dtype == np.float32 else value.tolist()
     return np.uint32(value) if type(value) is int else value
 
 
@@ -91,3 +97,49 @@ _TINY: dict[str, Any] = {
     "attention.head_count": np.uint32(1),
     "attention.layer_norm_rms_epsilon": np.float32(1e-5),
 }
+
+
+def sentence_keys(*specials: tuple[str, TokenType], **more: Any) -> dict[str, Any]:
+    """A SentencePiece vocabulary: unknown and BOS; a token for each byte; words of letters,
+    blanks and repetitions, the longer ones with better scores now and then; then `specials`.
+    `more` are further keys after "tokenizer.ggml."."""
+    words = [*"▁abcdehlnorst=>é漢", *SENTENCE_WORDS]
+    texts = ["<unk>", "<s>", *(f"<0x{b:02X}>" for b in range(256)), *words]
+    kinds = [UNKNOWN, CONTROL, *[TokenType.BYTE] * 256, *[NORMAL] * len(words)]
+    scores = [0.0] * 258 + [-float(7 * n % 31) for n in range(len(words))]
+    keys: dict[str, Any] = {
+        "model": "llama",
+        "tokens": [*texts, *(text for text, _ in specials)],
+        "token_type": [int(kind) for kind in (*kinds, *(kind for _, kind in specials))],
+        "scores": [*map(np.float32, scores), *[np.float32(0)] * len(specials)],
+        "bos_token_id": 1,
+        "unknown_token_id": 0,
+        **more,
+    }
+    return {PREFIX + name: value for name, value in keys.items()}
+
+
+SENTENCE_WORDS = (
+    *("aa", "aaa", "aaaa", "ba", "ab", "aba", "th", "the", "▁t", "▁th", "▁the", "he", "▁▁", "▁▁▁▁"),
+    *(
+        "==",
+        "===",
+        "====",
+        ">▁=",
+        "▁=",
+        ">▁",
+        "s▁t",
+        "no",
+        "on",
+        "non",
+        "▁non",
+        "▁on",
+        "▁a",
+        "漢漢",
+    ),
+)
+
+
+def sentence_tokenizer(folder: Path, *specials: tuple[str, TokenType], **more: Any) -> Tokenizer:
+    with vocabulary_file(folder / "sentence.gguf", sentence_keys(*specials, **more)) as file:
+        return Tokenizer.from_gguf(file)
