@@ -11,7 +11,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.layers import required_bytes
+from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.registry import FAMILIES, Model, load_model
 from ds4tui.engine.models.rows import Rows
