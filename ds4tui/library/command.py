@@ -31,7 +31,8 @@ def line_reporter(stream: TextIO) -> Report:
     """One line of the terminal, drawn anew."""
 
     def report(progress: PullProgress) -> None:
-        print(f"\r\x1b[K{progress}", end="", file=stream, flush=True)
+        end = "\n" if progress.lasting else ""
+        print(f"\r\x1b[K{progress}", end=end, file=stream, flush=True)
 
     return report
 

@@ -22,6 +22,8 @@ FRUITLESS_TRIES = 3
 # Beside what is written there must be room for everybody else.
 SPARE_BYTES = 16 * 2**20
 
+MOVED_BY = "DS4TUI_DATA_DIR (models of the hub: HF_HUB_CACHE)"
+
 
 class _Broken(Exception):
     """The connection ended before the file did."""
@@ -33,6 +35,8 @@ def download(
     expected_bytes: int,
     report: Report,
     pause: Callable[[float], None] = time.sleep,
+    *,
+    step: str = "fetching",
 ) -> None:
     """Bring `part` to its full length. What was fetched stays there whatever happens.
 
@@ -42,7 +46,7 @@ def download(
     while True:
         before = length_of(part)
         try:
-            return _fetch(address, part, expected_bytes, report)
+            return _fetch(address, part, expected_bytes, report, step)
         except _Broken as exc:
             fruitless = 0 if length_of(part) > before else fruitless + 1
             if fruitless >= FRUITLESS_TRIES:
@@ -61,7 +65,7 @@ def check_space(folder: Path, needed_bytes: int) -> None:
         raise DownloadError(
             f"The disk of {folder} has {free / 1e6:,.0f} MB free, "
             f"{(needed_bytes + SPARE_BYTES) / 1e6:,.0f} MB are needed.",
-            "Make room, or choose another folder with DS4TUI_DATA_DIR.",
+            f"Make room, or choose another folder with {MOVED_BY}.",
         )
 
 
@@ -73,11 +77,13 @@ def disk_error(path: Path, exc: OSError) -> DownloadError:
         )
     return DownloadError(
         f"{exc.filename or path} cannot be used: {exc.strerror or exc}.",
-        "Check who owns the folder, or choose another one with DS4TUI_DATA_DIR.",
+        f"Check who owns the folder, or choose another one with {MOVED_BY}.",
     )
 
 
-def _fetch(address: web.Address, part: Path, expected_bytes: int, report: Report) -> None:
+def _fetch(
+    address: web.Address, part: Path, expected_bytes: int, report: Report, step: str
+) -> None:
     start = length_of(part)
     try:
         response = web.get(address, {"Range": f"bytes={start}-"} if start else {})
@@ -89,7 +95,7 @@ def _fetch(address: web.Address, part: Path, expected_bytes: int, report: Report
             start = 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else 0
-        meter = Meter("fetching", total or expected_bytes, report)
+        meter = Meter(step, total or expected_bytes, report)
         meter.start(start)
         with _opened(part, "ab" if start else "wb") as file:
             _copy(response, file, part, meter)

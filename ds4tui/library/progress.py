@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PullProgress:
-    """`step` is in words ("fetching", ...). Sizes are bytes, 0 while unknown; times seconds."""
+    """`step` is in words ("fetching", ...). Sizes are bytes, 0 while unknown; times seconds.
+    `lasting` words are worth reading after the next have come."""
 
     step: str
     done_bytes: int = 0
     total_bytes: int = 0
     bytes_per_s: float = 0.0
+    lasting: bool = False
 
     @property
     def eta_s(self) -> float:

