@@ -13,6 +13,7 @@ from ds4tui.chat.rendering import ChatFormat
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.session import CHUNK_STEP
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.worker import Engine
@@ -74,6 +75,7 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
 
 
 def chunk_sizes(largest: int) -> tuple[int, ...]:
-    """The fixed set of row counts of prefill chunks, largest first: a rest of a prompt is done
-    in few steps, and schedules repeat from run to run."""
-    return tuple(dict.fromkeys(max(1, largest // share) for share in (1, 4, 16)))
+    """The fixed set of row counts of prefill chunks, largest first: `largest`, and every multiple
+    of CHUNK_STEP below it, so that a rest of a prompt is done in at most two steps."""
+    below = (largest - 1) // CHUNK_STEP * CHUNK_STEP
+    return (largest, *range(below, 0, -CHUNK_STEP))

@@ -22,6 +22,7 @@ def test_a_wrong_file_is_told_before_any_thread_is_started(
         open_assistant("smollm2", settings, print)
 
 
-def test_chunk_sizes_are_few_and_get_smaller() -> None:
-    assert chunk_sizes(512) == (512, 128, 32)
-    assert chunk_sizes(32) == (32, 8, 2)
+def test_chunk_sizes_are_a_fixed_set_that_gets_smaller() -> None:
+    assert chunk_sizes(512) == tuple(range(512, 0, -32))
+    assert chunk_sizes(100) == (100, 96, 64, 32)
+    assert chunk_sizes(32) == (32,)

@@ -51,9 +51,11 @@ Floats = npt.NDArray[np.float32]
 
 _log = logging.getLogger(__name__)
 
-# Few sizes, so that schedules and kernel shapes repeat. 512 rows feed a matrix product well on
-# every device; the smaller ones keep a tail from being one odd, slow chunk.
-CHUNK_SIZES = (512, 128, 32)
+# A fixed set, so that schedules and kernel shapes repeat. 512 rows feed a matrix product well on
+# every device. Steps of 32 do any rest in at most two chunks: each one reads all weights, and with
+# (512, 128, 32) a prompt of 127 tokens took four and 30 % more CPU time.
+CHUNK_STEP = 32
+CHUNK_SIZES = tuple(range(512, 0, -CHUNK_STEP))
 
 
 class State(Protocol):
