@@ -122,6 +122,23 @@ class HostKVLayer(_AppendOnly):
         self.length = end
         return self._keys[:, :, :end].swapaxes(1, 2), self._values[:, :end]
 
+    def reserved(
+        self, count: int, keys: tuple[int, int], values: tuple[int, int]
+    ) -> tuple[Floats, Floats]:
+        """The buffers, with room for `count` rows more, for a kernel that writes these itself:
+        keys [heads, size, capacity], values [heads, capacity, size]. `keys` and `values` are
+        (heads, size). The length stays until `written` is called."""
+        end, (key_heads, key_size) = self.length + count, keys
+        key_shape = (key_heads, key_size, 0)
+        self._keys = _host_grown(self._keys, key_shape, 2, self.length, end)
+        self._values = _host_grown(self._values, (values[0], 0, values[1]), 1, self.length, end)
+        return self._keys, self._values
+
+    def written(self, count: int) -> None:
+        """`count` rows behind the last one, in buffers that `reserved` gave, are there now."""
+        assert self._values is not None and self.length + count <= self._values.shape[1]
+        self.length += count
+
     def _release(self) -> None:
         self._keys = self._values = None
 
@@ -174,15 +191,24 @@ def _grown(buffer: mx.array | None, rows: mx.array, start: int, end: int) -> mx.
 
 def _host_write(buffer: Floats | None, rows: Floats, axis: int, start: int, end: int) -> Floats:
     """Rows `start` to `end` along `axis`, in `buffer` or in a larger copy of it."""
-    if buffer is None or end > buffer.shape[axis]:
-        shape = list(rows.shape)
-        shape[axis] = grown_capacity(end)
-        larger = np.zeros(shape, np.float32)
-        if buffer is not None:
-            _along(larger, axis, 0, start)[...] = _along(buffer, axis, 0, start)
-        buffer = larger
+    buffer = _host_grown(buffer, rows.shape, axis, start, end)
     _along(buffer, axis, start, end)[...] = rows
     return buffer
+
+
+def _host_grown(
+    buffer: Floats | None, sizes: tuple[int, ...], axis: int, start: int, end: int
+) -> Floats:
+    """`buffer`, or a copy of its first `start` rows with room for `end`; `sizes` are those of
+    the other axes."""
+    if buffer is not None and end <= buffer.shape[axis]:
+        return buffer
+    shape = list(sizes)
+    shape[axis] = grown_capacity(end)
+    larger = np.zeros(shape, np.float32)
+    if buffer is not None:
+        _along(larger, axis, 0, start)[...] = _along(buffer, axis, 0, start)
+    return larger
 
 
 def _along(buffer: Floats, axis: int, start: int, end: int) -> Floats:

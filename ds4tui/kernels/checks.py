@@ -32,12 +32,12 @@ HALF_TOLERANCE = 2e-2  # the same in float16
 
 def host_linear() -> str:
     random = np.random.default_rng(1)
-    weight, bias = _draw(random, 96, 160), mx.array(_draw(random, 96))
+    weight, bias = draw_floats(random, 96, 160), mx.array(draw_floats(random, 96))
     twin, reference = _host(weight), DenseLinear(mx.array(weight))
     twin.add_bias(bias)
     reference.add_bias(bias)
-    inputs = {count: mx.array(_draw(random, count, 160)) for count in (1, 3, 64)}
-    return _first_wrong(
+    inputs = {count: mx.array(draw_floats(random, count, 160)) for count in (1, 3, 64)}
+    return first_wrong(
         (f"{count} rows", twin(x), reference(x), TOLERANCE) for count, x in inputs.items()
     )
 
@@ -53,7 +53,7 @@ def fused_attention() -> str:
 def host_block() -> str:
     """Each kind of block: a chunk without a past (rows enough for several threads), a chunk with
     one, one row."""
-    for kind, draw in _BLOCKS.items():
+    for kind, draw in BLOCKS.items():
         wrong = _block(np.random.default_rng(2), draw)
         if wrong:
             return f"{kind}, {wrong}"
@@ -62,16 +62,16 @@ def host_block() -> str:
 
 def _block(random: np.random.Generator, draw: "DrawBlock") -> str:
     drawn, shape = draw(random)
-    reference = Block(drawn(_dense, _dense_stack), shape, attention.attend)
+    reference = Block(drawn(dense_linear, dense_stack), shape, attention.attend)
     twin = HostBlock(drawn(_host, _host_stack), shape)
-    theirs, ours = _DeviceRows(), _HostRows()
+    theirs, ours = DeviceRows(), _HostRows()
     results = []
     for start, end in ((0, 70), (70, 75), (75, 76)):
-        x = _draw(random, end - start, _WIDTH)
+        x = draw_floats(random, end - start, WIDTH)
         turn = Turn.at(np.arange(start, end, dtype=np.int32), 0.5 ** np.arange(8.0))
         wanted = reference(mx.array(x), theirs, turn.device(mx.float32))
         results.append((f"rows {start} to {end}", twin(x, ours, turn), wanted, TOLERANCE))
-    return _first_wrong(results)
+    return first_wrong(results)
 
 
 def _attention(twin: Callable[..., mx.array], dtype: mx.Dtype, tolerance: float) -> str:
@@ -80,16 +80,16 @@ def _attention(twin: Callable[..., mx.array], dtype: mx.Dtype, tolerance: float)
     cases = [(count, past, None) for count in (1, 33) for past in (0, 40)]
     for count, past, window in [*cases, (1, 40, 9), (33, 0, 9), (33, 40, 9), (33, 40, 60)]:
         q, k, v = (
-            mx.array(_draw(random, heads, rows, 32)).astype(dtype)
+            mx.array(draw_floats(random, heads, rows, 32)).astype(dtype)
             for heads, rows in ((6, count), (2, past + count), (2, past + count))
         )
         name = f"{count} queries after {past} rows" + (f", window {window}" if window else "")
         wanted = attention.attend(q, k, v, 0.2, past, window)
         results.append((name, twin(q, k, v, 0.2, past, window), wanted, tolerance))
-    return _first_wrong(results)
+    return first_wrong(results)
 
 
-def _first_wrong(
+def first_wrong(
     results: Iterable[tuple[str, mx.array | Floats, mx.array, float]],
 ) -> str:
     for name, ours, wanted, tolerance in results:
@@ -105,11 +105,11 @@ MakeWeights = Callable[[MakeLinear, MakeStack], BlockWeights]  # the same values
 Drawn = tuple[MakeWeights, BlockShape]
 DrawBlock = Callable[[np.random.Generator], Drawn]
 
-_WIDTH, _HEADS, _KV_HEADS, _HEAD = 64, 4, 2, 16
+WIDTH, _HEADS, _KV_HEADS, _HEAD = 64, 4, 2, 16
 _SHAPE = BlockShape(_HEADS, _KV_HEADS, _HEAD, _HEAD, 1e-5, 0.25)
 
 
-class _DeviceRows:
+class DeviceRows:
     """The least that a reference block needs of a layer state."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class _HostRows:
 
 
 def _plain(random: np.random.Generator) -> Drawn:
-    norms = [_norm(random, _WIDTH) for _ in range(2)]
+    norms = [_norm(random, WIDTH) for _ in range(2)]
     q, k, v, o, *ffn = (_matrix(random, *size) for size in _ATTENTION + _GATED)
 
     def weights(linear: MakeLinear, _: MakeStack) -> BlockWeights:
@@ -163,7 +163,7 @@ def _plain(random: np.random.Generator) -> Drawn:
 def _normed(random: np.random.Generator) -> Drawn:
     """Norms of heads and of results, GELU, a window."""
     plain, shape = _plain(random)
-    heads, posts = ([_norm(random, size) for _ in range(2)] for size in (_HEAD, _WIDTH))
+    heads, posts = ([_norm(random, size) for _ in range(2)] for size in (_HEAD, WIDTH))
 
     def weights(linear: MakeLinear, stack: MakeStack) -> BlockWeights:
         of = plain(linear, stack)
@@ -181,9 +181,9 @@ def _normed(random: np.random.Generator) -> Drawn:
 
 def _experts(random: np.random.Generator) -> Drawn:
     plain, shape = _plain(random)
-    router = _matrix(random, 6, _WIDTH) * np.float32(2)
-    gate, up = (_draw(random, 6, 32, _WIDTH) / np.float32(8) for _ in range(2))
-    down = _draw(random, 6, _WIDTH, 32) / np.float32(6)
+    router = _matrix(random, 6, WIDTH) * np.float32(2)
+    gate, up = (draw_floats(random, 6, 32, WIDTH) / np.float32(8) for _ in range(2))
+    down = draw_floats(random, 6, WIDTH, 32) / np.float32(6)
 
     def weights(linear: MakeLinear, stack: MakeStack) -> BlockWeights:
         experts = ExpertsWeights(linear(router), stack(gate), stack(up), stack(down), used=2)
@@ -192,9 +192,9 @@ def _experts(random: np.random.Generator) -> Drawn:
     return weights, shape
 
 
-_ATTENTION = ((64, _WIDTH), (32, _WIDTH), (32, _WIDTH), (_WIDTH, 64))
-_GATED = ((96, _WIDTH), (96, _WIDTH), (_WIDTH, 96))
-_BLOCKS: dict[str, DrawBlock] = {
+_ATTENTION = ((64, WIDTH), (32, WIDTH), (32, WIDTH), (WIDTH, 64))
+_GATED = ((96, WIDTH), (96, WIDTH), (WIDTH, 96))
+BLOCKS: dict[str, DrawBlock] = {
     "plain": _plain,
     "norms and a window": _normed,
     "experts": _experts,
@@ -202,19 +202,19 @@ _BLOCKS: dict[str, DrawBlock] = {
 
 
 def _matrix(random: np.random.Generator, out: int, columns: int) -> Floats:
-    matrix: Floats = _draw(random, out, columns) / np.float32(np.sqrt(columns))
+    matrix: Floats = draw_floats(random, out, columns) / np.float32(np.sqrt(columns))
     return matrix
 
 
 def _norm(random: np.random.Generator, size: int) -> mx.array:
-    return mx.array(1 + 0.1 * _draw(random, size))
+    return mx.array(1 + 0.1 * draw_floats(random, size))
 
 
-def _draw(random: np.random.Generator, *shape: int) -> Floats:
+def draw_floats(random: np.random.Generator, *shape: int) -> Floats:
     return random.standard_normal(shape, np.float32)
 
 
-def _dense(weight: Floats) -> Linear:
+def dense_linear(weight: Floats) -> Linear:
     return DenseLinear(mx.array(weight))
 
 
@@ -222,7 +222,7 @@ def _host(weight: Floats) -> HostLinear:
     return HostLinear.read((weight.shape[0], weight.shape[1]), lambda rows: weight[rows])
 
 
-def _dense_stack(weights: Floats) -> Stack:
+def dense_stack(weights: Floats) -> Stack:
     return DenseStack(mx.array(weights))
 
 

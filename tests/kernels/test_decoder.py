@@ -1,4 +1,4 @@
-"""A whole block and a whole step: the NumPy twin and the MLX reference against float64."""
+"""A whole block and a whole step: the C++ and NumPy twins and the MLX reference against float64."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,6 +15,11 @@ from ds4tui.kernels import attention
 from ds4tui.kernels.block import AttentionWeights, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
 from ds4tui.kernels.cpu.linear import HostLinear
+from ds4tui.kernels.cpu.native.check import FloatSource
+from ds4tui.kernels.cpu.native.decoder import NativeBlock, NativeDecoder
+from ds4tui.kernels.cpu.native.library import Kernels, loaded
+from ds4tui.kernels.cpu.native.linear import NativeLinear, NativeStack
+from ds4tui.kernels.cpu.native.variants import runnable
 from ds4tui.kernels.cpu.stack import HostStack
 from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
 from ds4tui.kernels.feed_forward import ExpertsWeights, GatedWeights
@@ -25,7 +30,8 @@ from tests.kernels import oracle
 from tests.scale import scaled
 
 WIDTH, INNER, VOCAB, EPSILON = 24, 40, 50, 1e-5
-TWINS = ["reference", "host"]
+NATIVE = {variant.name: variant for variant in runnable()}
+TWINS = ["reference", "host", *NATIVE]
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,21 @@ class Kind:
 PLAIN = Kind(BlockShape(2, 1, 4, 4, EPSILON, 0.3))
 
 
+def kernels(name: str) -> Kernels:
+    return loaded(NATIVE[name])
+
+
 def linear(name: str, weight: np.ndarray) -> Linear:
+    if name in NATIVE:
+        return NativeLinear(kernels(name), FloatSource(weight))
     if name == "host":
         return HostLinear(np.ascontiguousarray(weight.T))
     return DenseLinear(mx.array(weight))
 
 
 def stack(name: str, weights: np.ndarray) -> Stack:
+    if name in NATIVE:
+        return NativeStack(kernels(name), FloatSource(weights))
     if name == "host":
         return HostStack.read(len(weights), lambda experts: weights[experts])
     return DenseStack(mx.array(weights))
@@ -121,12 +135,14 @@ class Model:
         embedding = linear(self.name, self.embedding)
         ends = Ends(embedding, mx.array(self.norm), embedding, EPSILON, self.kind.scale)
         pairs = zip(weights, self.shapes, strict=True)
+        if self.name in NATIVE:
+            return NativeDecoder(kernels(self.name), ends, [NativeBlock(w, s) for w, s in pairs])
         if self.name == "host":
             return HostDecoder(ends, [HostBlock(w, s) for w, s in pairs])
         return DenseDecoder(ends, [Block(w, s, attention.attend) for w, s in pairs], mx.float32)
 
     def layers(self) -> list:
-        return [HostKVLayer() if self.name == "host" else KVLayer() for _ in self.blocks]
+        return [KVLayer() if self.name == "reference" else HostKVLayer() for _ in self.blocks]
 
     def turns(self, start: int, end: int) -> list[Turn]:
         positions = np.arange(start, end, dtype=np.int32)

@@ -1,0 +1,8 @@
+"""The tensor types that the native kernels multiply as they lie in the file."""
+
+from gguf.constants import GGMLQuantizationType
+
+BLOCK_TYPES = frozenset(
+    GGMLQuantizationType[name]
+    for name in "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K".split()
+)
