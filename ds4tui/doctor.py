@@ -63,11 +63,7 @@ def _device() -> Iterator[Line]:
     yield True, f"MLX computes on {mx.default_device()}, {available} of memory available"
     for twin in choice.report():
         use = "in use" if twin.in_use else "not used"
-        forced = "DS4TUI_KERNELS" in twin.reason
-        yield (
-            twin.in_use or forced,
-            f"{twin.operation}: {twin.twin} is {use} ({twin.reason})",
-        )
+        yield not twin.is_fault, f"{twin.operation}: {twin.twin} is {use} ({twin.reason})"
 
 
 def _folders(settings: Settings) -> Iterator[Line]:

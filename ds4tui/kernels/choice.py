@@ -3,7 +3,8 @@
 The plain-MLX reference is always right; a twin is used where it was made for the device and
 after it agreed with the reference on one small case per shape class in this process. A twin
 that fails is disabled alone, with the reason in the log, the report and `doctor`.
-DS4TUI_KERNELS=reference uses the reference for everything.
+DS4TUI_KERNELS=reference uses the reference for everything, openblas the NumPy twins in place of
+the C++ ones.
 """
 
 import logging
@@ -13,8 +14,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 import mlx.core as mx
-import numpy as np
-import numpy.typing as npt
 
 from ds4tui.errors import ConfigError
 from ds4tui.kernels import attention, checks
@@ -22,6 +21,11 @@ from ds4tui.kernels.block import Attend, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
 from ds4tui.kernels.cpu.linear import HostLinear
+from ds4tui.kernels.cpu.native import check as native_check
+from ds4tui.kernels.cpu.native.build import Unavailable
+from ds4tui.kernels.cpu.native.decoder import NativeBlock, NativeDecoder
+from ds4tui.kernels.cpu.native.library import Kernels, best
+from ds4tui.kernels.cpu.native.linear import BlockSource, NativeLinear, NativeStack
 from ds4tui.kernels.cpu.stack import HostStack
 from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
@@ -33,14 +37,13 @@ log = logging.getLogger(__name__)
 
 Device = Literal["cpu", "gpu"]
 Attention = Literal["reference", "openblas", "fused"]
+Matrices = Literal["blocks", "host", "dense", "quantised"]
+AnyBlock = Block | HostBlock | NativeBlock
 
 
-class WeightSource(Protocol):
-    """A matrix of a file before it has a form on the device (engine/weights.py)."""
+class WeightSource(BlockSource, Protocol):
+    """A matrix of a file before it has a form on the device (engine/layers.py)."""
 
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def host_rows(self, rows: slice) -> npt.NDArray[np.float32]: ...
     def dense(self, dtype: mx.Dtype) -> mx.array: ...
     def quantised(self) -> QuantisedMatrix | None: ...
 
@@ -49,21 +52,24 @@ class WeightSource(Protocol):
 class ComputePath:
     """How a model is held and run.
 
-    matrices: float32 in NumPy, dense in MLX, or quantised in MLX where that is exact.
-    activations: dtype of rows, keys and values. host_blocks: whole blocks run in NumPy and
-    the state keeps its rows there. policy: what the source of a matrix may do where there is no
-    exact quantised form.
+    matrices: the file's own blocks (multiplied by `native`), float32 in NumPy, dense in MLX, or
+    quantised in MLX where that is exact. activations: dtype of rows, keys and values.
+    host_blocks: whole blocks run outside of MLX and the state keeps its rows in NumPy. policy:
+    what the source of a matrix may do where there is no exact quantised form.
     """
 
     device: Device
-    matrices: Literal["host", "dense", "quantised"]
+    matrices: Matrices
     activations: mx.Dtype
     attention: Attention
     host_blocks: bool
+    native: Kernels | None = None
     policy: LoadedWeightsPolicy = EXACT
 
     def linear(self, weight: WeightSource) -> Linear:
         """`weight` in the form of this path; a matrix with no exact quantised form is dense."""
+        if self.native is not None:
+            return NativeLinear(self.native, weight)
         if self.matrices == "host":
             out, columns = weight.shape
             return HostLinear.read((out, columns), weight.host_rows)
@@ -74,12 +80,14 @@ class ComputePath:
 
     def exact_linear(self, weight: WeightSource) -> Linear:
         """In float32: for a small matrix whose result decides between parts of the model."""
-        if self.matrices == "host":
+        if self.host_blocks or self.matrices == "host":
             return self.linear(weight)
         return DenseLinear(weight.dense(mx.float32))
 
     def stack(self, weight: WeightSource) -> Stack:
         """As `linear`, of a tensor [experts, out, in]."""
+        if self.native is not None:
+            return NativeStack(self.native, weight)
         if self.matrices == "host":
             return HostStack.read(weight.shape[0], weight.host_rows)
         matrix = weight.quantised() if self.matrices == "quantised" else None
@@ -87,13 +95,17 @@ class ComputePath:
             return QuantisedStack(matrix, self.activations)
         return DenseStack(weight.dense(self.activations))
 
-    def block(self, weights: BlockWeights, shape: BlockShape) -> Block | HostBlock:
+    def block(self, weights: BlockWeights, shape: BlockShape) -> AnyBlock:
+        if self.native is not None:
+            return NativeBlock(weights, shape)
         if self.host_blocks:
             return HostBlock(weights, shape)
         return Block(weights, shape, _ATTENTION[self.attention], self.activations)
 
-    def decoder(self, ends: Ends, blocks: Sequence[Block | HostBlock]) -> Decoder:
+    def decoder(self, ends: Ends, blocks: Sequence[AnyBlock]) -> Decoder:
         """The blocks must be this path's own."""
+        if self.native is not None:
+            return NativeDecoder(self.native, ends, cast(Sequence[NativeBlock], blocks))
         if self.host_blocks:
             return HostDecoder(ends, cast(Sequence[HostBlock], blocks))
         return DenseDecoder(ends, cast(Sequence[Block], blocks), self.activations)
@@ -101,6 +113,8 @@ class ComputePath:
     @property
     def words(self) -> str:
         """What multiplies matrices, for the log and the panel."""
+        if self.native is not None:
+            return f"whole steps in C++ ({self.native.words})"
         if self.matrices == "host":
             unit = "whole blocks" if self.host_blocks else "matrix products"
             return f"{unit} through NumPy's OpenBLAS on {workers().threads} threads"
@@ -121,12 +135,13 @@ class Twin:
     operation: str
     name: str
     device: Device
-    check: checks.Check
+    check: checks.Check  # may raise Unavailable
 
 
 TWINS = {
     twin.operation + " " + twin.device: twin
     for twin in (
+        Twin("decoder step", "C++", "cpu", native_check.native_step),
         Twin("matrix product", "NumPy's OpenBLAS", "cpu", checks.host_linear),
         Twin("attention", "NumPy's OpenBLAS", "cpu", checks.host_attention),
         Twin("decoder block", "NumPy", "cpu", checks.host_block),
@@ -141,6 +156,15 @@ class TwinReport:
     twin: str
     in_use: bool
     reason: str
+    is_fault: bool  # it ran and was wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What speaks against a twin, "" for nothing."""
+
+    objection: str
+    is_fault: bool = False
 
 
 class TwinChoice:
@@ -148,26 +172,37 @@ class TwinChoice:
 
     def __init__(self, environment: Mapping[str, str], device: Device) -> None:
         self.device = device
-        self._forced = _forced_reference(environment)
-        self._verdicts: dict[str, str] = {}  # twin to what is wrong with it, "" for nothing
+        self._asked = _asked(environment)
+        self._verdicts: dict[str, _Verdict] = {}  # by operation
 
     def usable(self, operation: str) -> bool:
         twin = TWINS.get(f"{operation} {self.device}")
-        return twin is not None and not self._forced and not self._verdict(twin)
+        return twin is not None and not self._verdict(twin).objection
 
-    def _verdict(self, twin: Twin) -> str:
+    def _verdict(self, twin: Twin) -> _Verdict:
         if twin.operation not in self._verdicts:
-            wrong = twin.check()
-            self._verdicts[twin.operation] = wrong
-            if wrong:
-                log.error("%s: %s is disabled: %s", twin.operation, twin.name, wrong)
+            self._verdicts[twin.operation] = self._judged(twin)
         return self._verdicts[twin.operation]
+
+    def _judged(self, twin: Twin) -> _Verdict:
+        if self._asked == "reference" or (self._asked == "openblas" and twin.name == "C++"):
+            return _Verdict(f"DS4TUI_KERNELS={self._asked}")
+        try:
+            wrong = twin.check()
+        except Unavailable as exc:
+            log.warning("%s: %s cannot be used: %s", twin.operation, twin.name, exc)
+            return _Verdict(str(exc))
+        if wrong:
+            log.error("%s: %s is disabled: %s", twin.operation, twin.name, wrong)
+        return _Verdict(wrong, is_fault=bool(wrong))
 
     def path(self) -> ComputePath:
         """The largest units that this device has and that passed their checks."""
         if self.device == "gpu":
             fused: Attention = "fused" if self.usable("attention") else "reference"
             return ComputePath("gpu", "quantised", mx.float16, fused, False)
+        if self.usable("decoder step"):
+            return ComputePath("cpu", "blocks", mx.float32, "openblas", True, best())
         host = self.usable("matrix product")
         attend: Attention = "openblas" if self.usable("attention") else "reference"
         blocks = host and attend == "openblas" and self.usable("decoder block")
@@ -178,21 +213,20 @@ class TwinChoice:
         return tuple(self._line(t) for t in TWINS.values() if t.device == self.device)
 
     def _line(self, twin: Twin) -> TwinReport:
-        if self._forced:
-            wrong = "DS4TUI_KERNELS=reference"
-        else:
-            wrong = self._verdict(twin)
-        reason = wrong or "agrees with the reference"
-        return TwinReport(twin.operation, twin.name, not wrong, reason)
+        verdict = self._verdict(twin)
+        reason, in_use = verdict.objection or "agrees with the reference", not verdict.objection
+        if in_use and twin.operation != "decoder step" and self.usable("decoder step"):
+            reason, in_use = f"{reason}; whole steps run in C++", False
+        return TwinReport(twin.operation, twin.name, in_use, reason, verdict.is_fault)
 
 
-_choices: dict[tuple[bool, Device], TwinChoice] = {}
+_choices: dict[tuple[str, Device], TwinChoice] = {}
 
 
 def current() -> TwinChoice:
     """The choice for MLX's default device and this process's environment."""
     device: Device = "gpu" if mx.default_device().type == mx.DeviceType.gpu else "cpu"
-    key = (_forced_reference(os.environ), device)
+    key = (_asked(os.environ), device)
     if key not in _choices:
         _choices[key] = TwinChoice(os.environ, device)
     return _choices[key]
@@ -202,10 +236,11 @@ def report() -> tuple[TwinReport, ...]:
     return current().report()
 
 
-def _forced_reference(environment: Mapping[str, str]) -> bool:
+def _asked(environment: Mapping[str, str]) -> str:
     value = environment.get("DS4TUI_KERNELS", "")
-    if value not in ("", "auto", "reference"):
+    if value not in ("", "auto", "reference", "openblas"):
         raise ConfigError(
-            f"DS4TUI_KERNELS is {value!r}.", "Set it to reference or auto, or leave it unset."
+            f"DS4TUI_KERNELS is {value!r}.",
+            "Set it to reference, openblas or auto, or leave it unset.",
         )
-    return value == "reference"
+    return "" if value == "auto" else value

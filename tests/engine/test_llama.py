@@ -42,7 +42,7 @@ class Settings:
     context_tokens: int = 0
 
 
-@pytest.fixture(params=["auto", "reference"])
+@pytest.fixture(params=["auto", "openblas", "reference"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("DS4TUI_KERNELS", request.param)
     return request.param
@@ -181,8 +181,10 @@ def test_compute_path_and_weights_are_told(tmp_path: Path, kernels: str) -> None
     model = load(tmp_path)
     total = sum(t.nbytes for t in Tiny().tensors().values())
     assert model.weights_bytes == total
-    assert "CPU; 23 matrices held as float32" in model.compute_path
-    assert ("OpenBLAS" in model.compute_path) == (kernels == "auto")
+    held = "F32 blocks of the file" if kernels == "auto" else "float32"
+    assert f"CPU; 23 matrices held as {held}" in model.compute_path
+    assert ("in C++" in model.compute_path) == (kernels == "auto")
+    assert ("OpenBLAS" in model.compute_path) == (kernels == "openblas")
 
 
 def test_a_tied_matrix_is_held_once(tmp_path: Path, kernels: str) -> None:

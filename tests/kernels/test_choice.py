@@ -9,10 +9,19 @@ import pytest
 from ds4tui.errors import ConfigError
 from ds4tui.kernels import checks, choice
 from ds4tui.kernels.choice import TWINS, TwinChoice
+from ds4tui.kernels.cpu.native import check as native_check
+from ds4tui.kernels.cpu.native.build import Unavailable
 
 
 @pytest.mark.parametrize(
-    "check", [checks.host_linear, checks.host_attention, checks.host_block, checks.fused_attention]
+    "check",
+    [
+        native_check.native_step,
+        checks.host_linear,
+        checks.host_attention,
+        checks.host_block,
+        checks.fused_attention,
+    ],
 )
 def test_every_twin_agrees_here(check: checks.Check) -> None:
     assert check() == ""
@@ -22,10 +31,49 @@ def break_twin(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setitem(TWINS, key, replace(TWINS[key], check=lambda: "3 rows: differs by 0.5"))
 
 
+IN_NUMPY = {"DS4TUI_KERNELS": "openblas"}
+
+
 def test_the_largest_unit_is_chosen_on_a_cpu() -> None:
-    path = TwinChoice({}, "cpu").path()
+    made = TwinChoice({}, "cpu")
+    path = made.path()
+    assert (path.matrices, path.host_blocks, path.activations) == ("blocks", True, mx.float32)
+    assert path.words.startswith("whole steps in C++")
+    assert [line.operation for line in made.report() if line.in_use] == ["decoder step"]
+
+
+def test_numpy_can_be_asked_for() -> None:
+    made = TwinChoice(IN_NUMPY, "cpu")
+    path = made.path()
     assert (path.matrices, path.attention, path.host_blocks) == ("host", "openblas", True)
     assert path.activations == mx.float32
+    step = next(line for line in made.report() if line.operation == "decoder step")
+    assert (step.in_use, step.is_fault) == (False, False)
+    assert step.reason == "DS4TUI_KERNELS=openblas"
+
+
+def test_a_wrong_step_in_c_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_twin(monkeypatch, "decoder step cpu")
+    made = TwinChoice({}, "cpu")
+    assert (made.path().matrices, made.path().host_blocks) == ("host", True)
+    assert [line.operation for line in made.report() if line.is_fault] == ["decoder step"]
+
+
+def test_a_missing_compiler_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check() -> str:
+        raise Unavailable("no C++ compiler found")
+
+    key = "decoder step cpu"
+    monkeypatch.setitem(TWINS, key, replace(TWINS[key], check=check))
+    made = TwinChoice({}, "cpu")
+    path = made.path()
+    assert (path.matrices, path.host_blocks) == ("host", True)
+    assert "NumPy's OpenBLAS" in path.words
+    step = next(line for line in made.report() if line.operation == "decoder step")
+    assert (step.in_use, step.is_fault, step.reason) == (False, False, "no C++ compiler found")
+    assert [r.levelname for r in caplog.records if "C++" in r.message] == ["WARNING"]
 
 
 @pytest.mark.parametrize(
@@ -43,13 +91,15 @@ def test_a_wrong_twin_is_disabled_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     break_twin(monkeypatch, broken)
-    made = TwinChoice({}, "cpu")
+    made = TwinChoice(IN_NUMPY, "cpu")
     with caplog.at_level(logging.ERROR):
         path = made.path()
     assert (path.matrices, path.attention, path.host_blocks) == wanted
     assert "differs by 0.5" in caplog.text
     lines = {f"{line.operation} cpu": line for line in made.report()}
-    assert [key for key, line in lines.items() if not line.in_use] == [broken]
+    unused = [key for key, line in lines.items() if not line.in_use]
+    assert unused == ["decoder step cpu", broken]
+    assert [key for key, line in lines.items() if line.is_fault] == [broken]
     assert lines[broken].reason == "3 rows: differs by 0.5"
 
 

@@ -144,9 +144,22 @@ class OpenlyUneven:
 
 
 def lose_a_row_when_growing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A growing KV buffer does not copy its last row, in NumPy and in MLX."""
+    """A growing KV buffer does not copy its last row, in NumPy (for its own kernels and for those
+    in C++) and in MLX."""
     for layer in (HostKVLayer, KVLayer):
         monkeypatch.setattr(layer, "append", _losing_a_row(layer.append))
+    monkeypatch.setattr(HostKVLayer, "reserved", _reserving_without_a_row(HostKVLayer.reserved))
+
+
+def _reserving_without_a_row(reserved: Callable[..., Any]) -> Callable[..., Any]:
+    def faulty(layer: Any, *sizes: Any) -> Any:
+        last, allocated = layer.length - 1, layer.nbytes
+        keys, values = reserved(layer, *sizes)
+        if last >= 0 and layer.nbytes != allocated:
+            keys[:, :, last] = values[:, last] = 0
+        return keys, values
+
+    return faulty
 
 
 def _losing_a_row(append: Callable[..., Any]) -> Callable[..., Any]:

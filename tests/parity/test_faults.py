@@ -56,7 +56,7 @@ def test_a_fault_of_a_family_is_seen(
         check_golden(fault.model(), fault.family)
 
 
-@pytest.mark.parametrize("kernels", ["auto", "reference"])
+@pytest.mark.parametrize("kernels", ["openblas", "reference"])
 def test_shares_of_experts_that_are_not_scaled_are_seen(
     kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,11 +90,11 @@ def test_an_uneven_layer_that_shows_itself_stops_the_session() -> None:
         check_reuse(Session(faults.OpenlyUneven(model()), CHUNKS), cold, "llama")
 
 
-@pytest.mark.parametrize("kernels", ["auto", "reference"])
+@pytest.mark.parametrize("kernels", ["auto", "openblas", "reference"])
 def test_a_row_lost_when_buffers_grow_is_seen(
     kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With blocks so small that prompts cross their borders, in NumPy and in MLX."""
+    """With blocks so small that prompts cross their borders, in NumPy, C++ and MLX."""
     monkeypatch.setenv("DS4TUI_KERNELS", kernels)
     monkeypatch.setattr(state, "BLOCK_ROWS", 16)
     tiny = load(golden_path("llama"))

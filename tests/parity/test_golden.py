@@ -14,7 +14,7 @@ IMPLEMENTED = [name for name, facts in families().items() if facts["architecture
 OTHERS = [name for name in families() if name not in IMPLEMENTED]
 
 
-@pytest.fixture(params=["auto", "reference"])
+@pytest.fixture(params=["auto", "openblas", "reference"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DS4TUI_KERNELS", request.param)
 
