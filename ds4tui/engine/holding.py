@@ -12,7 +12,6 @@ from gguf.constants import GGMLQuantizationType
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.gguf_format import TensorInfo
 from ds4tui.engine.repack import NATIVE_FORMS
-from ds4tui.kernels.cpu.native.formats import BLOCK_TYPES
 from ds4tui.kernels.policy import LoadedWeightsPolicy
 
 if TYPE_CHECKING:
@@ -24,7 +23,13 @@ Way = Literal[
 
 # Types whose values are plain numbers already.
 PLAIN = frozenset(GGMLQuantizationType[name] for name in "F64 F32 F16 BF16 I8 I16 I32 I64".split())
-_SHORT = {GGMLQuantizationType.F16: "float16", GGMLQuantizationType.BF16: "bfloat16"}
+# Types whose values are exact in a dtype of 16 bits; the last two are a scale, its negative or 0.
+_SHORT = {
+    GGMLQuantizationType.F16: "float16",
+    GGMLQuantizationType.BF16: "bfloat16",
+    GGMLQuantizationType.TQ1_0: "float16",
+    GGMLQuantizationType.TQ2_0: "float16",
+}
 
 # Bits of a policy to bits and elements under one scale: 8.5 and 5 bits a weight.
 _REQUANTISED = {"8": (8, 64), "4": (4, 32)}
@@ -40,7 +45,7 @@ class Holding:
 
     @property
     def exact(self) -> bool:
-        return self.way in ("blocks", "values", "native form")
+        return self.way in ("values", "native form")
 
 
 def requantised_groups(info: TensorInfo, policy: LoadedWeightsPolicy) -> tuple[int, int] | None:
@@ -61,10 +66,6 @@ def matrix_holding(info: TensorInfo, path: "ComputePath") -> Holding:
     """As ComputePath.linear and .stack hold it; damaged scales (not finite) aside."""
     elements = math.prod(info.shape)
     match path.matrices:
-        case "blocks":
-            if info.ggml_type in BLOCK_TYPES:
-                return Holding(f"{info.ggml_type.name} blocks of the file", info.nbytes, "blocks")
-            return Holding(f"float32, read from {info.ggml_type.name}", 4 * elements, "values")
         case "host":
             return Holding("float32 in NumPy", 4 * elements, "values")
         case "dense":
@@ -110,10 +111,9 @@ def _affine_words(bits: int, group_size: int, short: bool) -> str:
 
 
 def required_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
-    """Memory that loading all tensors takes at its peak: all of them, and the largest twice, but
-    for blocks, which stay where the file is mapped (and count, though the system may drop them)."""
+    """Memory that loading all tensors takes at its peak: all of them, and the largest twice."""
     held = [
         (vector_holding(info) if len(info.shape) < 2 else matrix_holding(info, path)).nbytes
         for info in gguf.tensors.values()
     ]
-    return sum(held) + (0 if path.matrices == "blocks" else max(held, default=0))
+    return sum(held) + max(held, default=0)

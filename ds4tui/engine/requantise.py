@@ -63,7 +63,7 @@ def requantised(
         values = mx.array(weight.host_rows(slice(start, start + step)))
         tile = quantised_anew(values, bits, group_size)
         # NumPy sums in pairs and in float64; a running float32 sum of billions would not do.
-        for i, part in enumerate((tile.values() - values, values)):
+        for i, part in enumerate((tile.held_for(mx.float32).values() - values, values)):
             numbers = np.asarray(part).astype(np.float64)
             squares[i] += np.square(numbers).sum()
             largest[i] = max(largest[i], np.abs(numbers).max())

@@ -60,12 +60,28 @@ def moderate_blocks(rng: np.random.Generator, shape: tuple[int, ...], ggml_type:
     for at in FLOAT16_AT.get(ggml_type, ()):
         scales = rng.uniform(0.01, 0.1, len(blocks)).astype(np.float16)
         blocks[:, at : at + 2] = scales.view(np.uint8).reshape(-1, 2)
-    if ggml_type is T.IQ1_M:  # the high four bits of each word make the scale: 0x2E.. is 0.1
+    if ggml_type is T.IQ1_M:  # the high four bits of each word make the scale: 0x2066 is 0.0086
         words = blocks[:, 48:56].view("<u2")
         words &= np.uint16(0x0FFF)
-        words |= np.array([0x6, 0x6, 0xE, 0x2], np.uint16) << np.uint16(12)
+        words |= np.array([0x6, 0x6, 0x0, 0x2], np.uint16) << np.uint16(12)
     if ggml_type is T.MXFP4:
         blocks[:, 0] = rng.integers(120, 128, len(blocks))
     if ggml_type is T.NVFP4:
-        blocks[:, :4] = rng.integers(0x20, 0x50, (len(blocks), 4))
+        blocks[:, :4] = rng.integers(0x20, 0x38, (len(blocks), 4))  # 2^-3 to 1
+    return raw
+
+
+def weight_blocks(rng: np.random.Generator, shape: tuple[int, ...], ggml_type: T) -> Bytes:
+    """As moderate_blocks, of about the size that a model's matrices have: values with a mean
+    square of 1 over the length of a row."""
+    raw = moderate_blocks(rng, shape, ggml_type)
+    blocks = raw.reshape(-1, GGML_QUANT_SIZES[ggml_type][1])
+    root = float(np.sqrt(np.square(reference(raw, ggml_type)).mean() * shape[-1]))
+    for at in FLOAT16_AT.get(ggml_type, ()):
+        halves = np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16)
+        blocks[:, at : at + 2] = (halves / root).astype(np.float16).view(np.uint8)
+    if ggml_type is T.MXFP4:
+        blocks[:, 0] -= np.uint8(round(np.log2(root)))
+    if ggml_type is T.NVFP4:
+        blocks[:, :4] -= np.uint8(8 * min(4, round(np.log2(root))))
     return raw
