@@ -12,6 +12,7 @@ from gguf.constants import GGMLQuantizationType
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.gguf_format import TensorInfo
 from ds4tui.engine.repack import NATIVE_FORMS
+from ds4tui.kernels.cpu.native.formats import BLOCK_TYPES
 from ds4tui.kernels.policy import LoadedWeightsPolicy
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Holding:
 
     @property
     def exact(self) -> bool:
-        return self.way in ("values", "native form")
+        return self.way in ("blocks", "values", "native form")
 
 
 def requantised_groups(info: TensorInfo, policy: LoadedWeightsPolicy) -> tuple[int, int] | None:
@@ -66,6 +67,10 @@ def matrix_holding(info: TensorInfo, path: "ComputePath") -> Holding:
     """As ComputePath.linear and .stack hold it; damaged scales (not finite) aside."""
     elements = math.prod(info.shape)
     match path.matrices:
+        case "blocks":
+            if info.ggml_type in BLOCK_TYPES:
+                return Holding(f"{info.ggml_type.name} blocks of the file", info.nbytes, "blocks")
+            return Holding(f"float32, read from {info.ggml_type.name}", 4 * elements, "values")
         case "host":
             return Holding("float32 in NumPy", 4 * elements, "values")
         case "dense":
@@ -111,9 +116,10 @@ def _affine_words(bits: int, group_size: int, short: bool) -> str:
 
 
 def required_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
-    """Memory that loading all tensors takes at its peak: all of them, and the largest twice."""
+    """Memory that loading all tensors takes at its peak: all of them, and the largest twice, but
+    for blocks, which stay where the file is mapped (and count, though the system may drop them)."""
     held = [
         (vector_holding(info) if len(info.shape) < 2 else matrix_holding(info, path)).nbytes
         for info in gguf.tensors.values()
     ]
-    return sum(held) + max(held, default=0)
+    return sum(held) + (0 if path.matrices == "blocks" else max(held, default=0))
