@@ -5,6 +5,8 @@ blocking call) and comes back to this loop. The world is handed in as callables:
 knows MLX, the server or the network.
 """
 
+import asyncio
+import signal
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -78,6 +80,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._missing: CatalogueModel | None = None
         self._opening_words = ""
         self._is_leaving = False
+        self._is_closed = False
         self._asked_to_quit_s = -SECOND_PRESS_S
         self._poll: Timer | None = None
 
@@ -98,6 +101,9 @@ class Ds4App(App[None], inherit_bindings=False):
         self.theme = known_theme(self._settings.theme, self.available_themes)
         self.theme_changed_signal.subscribe(self, lambda theme: keep_theme(theme.name))
         self._poll = self.set_interval(POLL_S, self._show_meters, pause=True)
+        if not self.is_headless:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self.quit_app)
         self.run_worker(self._open_model(self._model_name))
         self.run_worker(self._recall())
 
@@ -334,7 +340,15 @@ class Ds4App(App[None], inherit_bindings=False):
     async def _leave(self) -> None:
         """Stop what is at work, keep what there is, close what is open."""
         await self.chat_view.stopped(QUIT_WAIT_S)
+        await self._close(self.chat_view.draft)
+        self.exit()
+
+    async def on_unmount(self) -> None:
+        if not self._is_closed:  # the app ends by an error
+            await self._close("")
+
+    async def _close(self, draft: str) -> None:
+        self._is_closed = True
         await self._server.stop()
         await self._slot.close()
-        await self._journal.close(draft=self.chat_view.draft)
-        self.exit()
+        await self._journal.close(draft)

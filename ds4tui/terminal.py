@@ -11,8 +11,9 @@ from ds4tui.serve import start_server
 
 
 def open_app(settings: Settings, continue_last: bool) -> int:
-    """The exit code. Raises StoreError if the conversations cannot be opened."""
-    with closing(ConversationStore(settings.database_path)) as store:
+    """The exit code. Conversations that cannot be opened are told in the app, which then keeps
+    nothing."""
+    with closing(ConversationStore.open_or_memory(settings.database_path)) as store:
         app = Ds4App(
             settings,
             store,

@@ -122,7 +122,7 @@ async def test_escape_in_prefill_stops_and_keeps_the_draft() -> None:
         await on.press("escape")
         await on.answered()
         assert on.prompt.text == "my draft"
-        assert on.footers == ["stopped"] or on.footers[0].endswith("· stopped")
+        assert on.footers[0].endswith("· stopped · not part of the conversation")
         assert on.chat.chat.path == []  # without an answer it is no part of the conversation
         assistant.engine.release()
         await on.press("enter")
@@ -246,7 +246,7 @@ async def test_an_engine_failure_is_told_with_its_hint_and_the_question_comes_ba
     async with running(assistant, store=store) as on:
         await on.ask("too much")
         await on.answered()
-        assert on.answers == ["ab"] and on.footers[0].endswith("· failed")
+        assert on.answers == ["ab"] and "· failed · not part of" in on.footers[0]
         (notice,) = on.notices
         assert "needs 2,048 MiB" in notice and "smaller model" in notice
         assert on.prompt.text == "too much"
@@ -289,7 +289,7 @@ async def test_a_model_that_cannot_be_opened_is_told_and_another_can_be() -> Non
 
     async with running(assistant, open_model=open_model, model_name="broken", is_open=False) as on:
         await on.until(lambda: on.notices)
-        assert on.notices == ["broken.gguf ends after 12 bytes.\nFetch it again."]
+        assert on.notices == ["error  broken.gguf ends after 12 bytes.\nFetch it again."]
         await on.type("hello")
         await on.press("enter")
         await on.until(lambda: any("No model is open" in t for t in on.toasts))
@@ -319,7 +319,7 @@ async def test_a_failed_switch_of_models_opens_the_old_one_again() -> None:
         await on.press("enter")
         await on.until(lambda: opened == ["good", "bad", "fake.gguf"])
         await on.until(lambda: on.app._slot.assistant is not None)
-        assert on.notices == ["bad is no GGUF."]
+        assert on.notices == ["error  bad is no GGUF."]
 
 
 # Conversations
@@ -638,7 +638,7 @@ async def test_the_server_is_a_switch_and_a_busy_port_is_told() -> None:
         error.append(UsageError("Port 8484 is in use.", "Choose another one with --port."))
         await on.press("f4")
         await on.until(lambda: on.notices)
-        assert on.notices == ["Port 8484 is in use.\nChoose another one with --port."]
+        assert on.notices == ["error  Port 8484 is in use.\nChoose another one with --port."]
 
 
 async def test_copy_takes_the_last_answer_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -700,6 +700,15 @@ async def test_quitting_while_busy_keeps_the_partial_text_and_closes_the_engine(
     assert (last.message.text, last.status) == ("ab", "cancelled")
     async with running(store=store) as on:
         await on.until(lambda: on.prompt.text == "a draft")
+
+
+async def test_an_app_that_ends_by_an_error_closes_the_engine() -> None:
+    assistant = FakeAssistant()
+    with pytest.raises(ZeroDivisionError):
+        async with running(assistant) as on:
+            on.app.call_later(lambda: 1 // 0)
+            await on.until(lambda: not on.app.is_running)
+            assert assistant.stats.state == "closed"
 
 
 async def test_one_ctrl_c_hints_two_quit() -> None:

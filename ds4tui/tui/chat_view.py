@@ -19,7 +19,7 @@ from ds4tui.tui import commands, wording
 from ds4tui.tui.commands import Command
 from ds4tui.tui.completion import CompletionList
 from ds4tui.tui.journal import Journal
-from ds4tui.tui.messages import Notice
+from ds4tui.tui.messages import Notice, NoticeKind
 from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import OpenChat
 from ds4tui.tui.panels import usage_words
@@ -143,7 +143,7 @@ class ChatView(Vertical):
         self._prompt.put(text)
         return True
 
-    async def say(self, message: str, hint: str = "", kind: str = "information") -> None:
+    async def say(self, message: str, hint: str = "", kind: NoticeKind = "information") -> None:
         """Say something in the transcript."""
         await self._transcript.add_notice(Notice(message, hint, kind), message)
 
@@ -231,13 +231,13 @@ class ChatView(Vertical):
         self.run_worker(self._answer(self._turn), group="turn")
 
     async def _answer(self, turn: Turn) -> None:
-        question = await self._transcript.add_question(turn.question)
+        await self._transcript.add_question(turn.question)
         answer = await self._transcript.add_answer()
         end = await turn.run(answer)
         self._last_job_id = turn.job_id
         footer = usage_words(end.usage, end.stop_reason, end.status)
         if not end.answered:
-            question.add_class("aside")
+            footer += wording.ASIDE
         await self._transcript.end_turn(answer, footer, is_aside=not end.answered)
         self._turn = None
         self._idle.set()

@@ -5,6 +5,7 @@ was written, without Markdown, and its footer).
 """
 
 import logging
+from typing import Literal
 
 from textual import on
 from textual.app import ComposeResult
@@ -14,7 +15,6 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
-from ds4tui.errors import Ds4Error
 from ds4tui.tui.markdown import AnswerMarkdown
 from ds4tui.tui.panels import QUIET
 from ds4tui.tui.terminal_text import harmless
@@ -51,18 +51,18 @@ class Question(Static):
         self.add_class("aside")
 
 
-class Notice(Static):
-    """What the app itself has to say: an error with its hint, a warning, an answer of /help."""
+NoticeKind = Literal["information", "warning", "error"]
 
-    def __init__(self, message: str, hint: str = "", kind: str = "information") -> None:
-        parts = [Content(harmless(message))]
+
+class Notice(Static):
+    """What the app itself has to say: an error with its hint, a warning, the system prompt."""
+
+    def __init__(self, message: str, hint: str = "", kind: NoticeKind = "information") -> None:
+        label = "" if kind == "information" else f"{kind}  "  # told without colour, too
+        parts = [Content.assemble((label, f"bold $text-{kind}"), harmless(message))]
         if hint:
             parts.append(Content.styled(harmless(hint), QUIET))
         super().__init__(Content("\n").join(parts), classes=f"notice {kind}")
-
-    @classmethod
-    def of_error(cls, error: Ds4Error) -> "Notice":
-        return cls(error.message, error.hint, "error")
 
 
 class Answer(Vertical):

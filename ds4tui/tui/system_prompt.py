@@ -38,7 +38,8 @@ async def cost_of_change(
     except Ds4Error:  # the next question will meet it, and tell
         return None
     decided = stats.decision.job_id if stats.decision else ""
-    is_resident = bool(last_job_id) and decided == last_job_id and not stats.job_id
+    is_ours = bool(last_job_id) and decided == last_job_id and not stats.job_id
+    is_resident = is_ours and stats.resident_tokens > 0
     kept = min(common, stats.resident_tokens) if is_resident else 0
     return CostOfChange(stats.resident_tokens, kept, length - kept, is_resident)
 

@@ -5,7 +5,6 @@ through an inbox at a bounded rate, the journal has its own thread. However it e
 stopped, failed), the answer's last word is in the store when `run` returns.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from ds4tui.events import (
     Usage,
 )
 from ds4tui.tui.background import in_thread
-from ds4tui.tui.inbox import BATCHES_PER_S, Inbox
+from ds4tui.tui.inbox import Inbox
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.open_chat import OpenChat, ids_key
 from ds4tui.tui.panels import decision_words, prefill_words
@@ -127,7 +126,7 @@ class Turn:
             await self._take(await self._inbox.batch(), view)
             self._journal_now_and_then(answer_id)
             if self._ending is None:
-                await asyncio.sleep(1 / BATCHES_PER_S)
+                await self._inbox.rest()
         if isinstance(self._ending, Failed):
             raise _readable(self._ending.error)
 

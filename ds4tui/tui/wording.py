@@ -7,6 +7,7 @@ from ds4tui.tui.panels import size_words
 from ds4tui.tui.system_prompt import CostOfChange
 
 NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model NAME opens one."
+ASIDE = " · not part of the conversation"
 UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
 NO_CONVERSATION = "There is no conversation to continue yet."
 
@@ -91,7 +92,7 @@ def system_prompt_set(system: str, cost: CostOfChange | None) -> Words:
         return done, "It holds from the next question on."
     if not cost.is_resident:
         return done, (
-            "It stands before everything else. What is resident now is not this chat, so its "
+            "It stands before everything else. This chat is not what is resident now, so its "
             f"{cost.evaluated:,} tokens are evaluated with the next question anyhow."
         )
     return done, (

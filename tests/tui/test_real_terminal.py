@@ -1,0 +1,152 @@
+"""The app on a terminal of its own: what it sends, and what it leaves behind."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ds4tui.chat.store import ConversationStore
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from ds4tui.app import Ds4App
+from ds4tui.chat.store import ConversationStore
+from ds4tui.config import load_settings
+from tests.fakes import FakeAssistant
+
+def unused(*arguments):
+    raise AssertionError(arguments)
+
+delay_s = float(sys.argv[2])
+app = Ds4App(
+    load_settings({}),
+    ConversationStore(Path(sys.argv[1])),
+    lambda name, progress: FakeAssistant("word " * 200, token_delay_s=delay_s),
+    unused,
+    unused,
+)
+app.run()
+"""
+TIMEOUT_S = 30.0
+ENTER_ALTERNATE_SCREEN, LEAVE_ALTERNATE_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
+SHOW_CURSOR, END_OF_PASTES, END_OF_MOUSE = b"\x1b[?25h", b"\x1b[?2004l", b"\x1b[?1000l"
+
+
+class Terminal:
+    """A pseudo-terminal with the app in it."""
+
+    def __init__(self, database: Path, token_delay_s: float) -> None:
+        self.here, there = pty.openpty()
+        os.set_blocking(self.here, False)
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "90", "LINES": "30"}
+        command = [sys.executable, "-c", PROGRAM, str(database), str(token_delay_s)]
+        self.process = subprocess.Popen(
+            command, stdin=there, stdout=there, stderr=there, env=environment, close_fds=True
+        )
+        os.close(there)
+        self.seen = b""
+
+    def type(self, text: bytes) -> None:
+        os.write(self.here, text)
+
+    def until(self, text: bytes) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"{text!r} never came: {self.seen[-2000:]!r}"
+            self.read()
+
+    def read(self) -> bool:
+        """Take what the app sent; whether it may send more."""
+        if select.select([self.here], [], [], 0.2)[0]:
+            try:
+                self.seen += os.read(self.here, 65536)
+            except OSError:  # the other end is closed
+                return False
+        return True
+
+    def ended(self) -> int:
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, "the app did not end"
+            self.read()
+        while self.read() and select.select([self.here], [], [], 0)[0]:
+            pass
+        return self.process.returncode
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path / "c.db", request.param)
+    yield opened
+    if opened.process.poll() is None:
+        opened.process.kill()
+        opened.process.wait()
+    os.close(opened.here)
+
+
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_a_chat_and_a_way_out_that_restores_the_terminal(terminal: Terminal) -> None:
+    terminal.until(b"fake")  # the model's name in the header
+    assert ENTER_ALTERNATE_SCREEN in terminal.seen
+    terminal.type(b"hello\r")
+    terminal.until(b"word word")
+    terminal.until(b"decode")
+    terminal.type(b"\x11")  # ctrl+q
+    assert terminal.ended() == 0
+    tail = terminal.seen[terminal.seen.rindex(LEAVE_ALTERNATE_SCREEN) :]
+    assert SHOW_CURSOR in terminal.seen and ENTER_ALTERNATE_SCREEN not in tail
+    assert END_OF_PASTES in terminal.seen and END_OF_MOUSE in terminal.seen
+    assert b"Traceback" not in terminal.seen
+
+
+@pytest.mark.parametrize("terminal", [0.02], indirect=True)
+def test_quitting_in_the_middle_of_an_answer_takes_seconds_at_most(terminal: Terminal) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"hello\r")
+    terminal.until(b"word word")
+    terminal.type(b"\x03\x03")  # ctrl+c, twice
+    assert terminal.ended() == 0
+    assert LEAVE_ALTERNATE_SCREEN in terminal.seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("terminal", [0.02], indirect=True)
+def test_asked_to_end_it_ends_in_order(
+    terminal: Terminal, number: signal.Signals, tmp_path: Path
+) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"hello\r")
+    terminal.until(b"word word")
+    terminal.process.send_signal(number)
+    assert terminal.ended() == 0
+    assert LEAVE_ALTERNATE_SCREEN in terminal.seen
+    store = ConversationStore(tmp_path / "c.db")
+    assert store.load(1).path[-1].status == "cancelled"
+    store.close()
+
+
+@pytest.mark.parametrize("terminal", [0.02], indirect=True)
+def test_a_killed_app_leaves_the_question_and_some_of_the_answer(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"hello\r")
+    store = ConversationStore(tmp_path / "c.db")
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (found := store.latest()) or not store.load(found.id).path[-1].message.text:
+        assert time.monotonic() < deadline
+        terminal.read()
+    terminal.process.send_signal(signal.SIGKILL)
+    assert terminal.ended() == -signal.SIGKILL
+    asked, answered = store.load(found.id).path
+    assert asked.message.text == "hello" and answered.status == "partial"
+    assert answered.message.text.startswith("word")
+    store.close()

@@ -1,0 +1,146 @@
+"""Make the pictures in screenshots/ from the running app.
+
+    python tools/screenshots.py                  with the real model (`ds4tui pull smollm2` first)
+    python tools/screenshots.py --fake           with a fake engine: for work on the layout
+
+chat.svg is a chat whose second question reuses what is resident; narrow.svg the same at 80x24;
+help.svg the commands; pull.svg the first start without a model. --png makes a PNG beside each
+SVG, with rsvg-convert; it is not committed.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from ds4tui.app import Ds4App
+from ds4tui.assistant import Assistant
+from ds4tui.chat.store import ConversationStore
+from ds4tui.config import Settings, load_settings
+from ds4tui.errors import ModelNotFound
+
+FOLDER = Path(__file__).parent.parent / "screenshots"
+WIDE, NARROW = (120, 40), (80, 24)
+PNG_WIDTH = 1600
+STEP_S = 0.05
+QUESTIONS = (
+    "What is a prefix cache? Answer in two sentences.",
+    "Give three reasons to use one, as a list.",
+)
+# What the fake engine says; the real model speaks for itself.
+FAKE_ANSWER = "A **prefix cache** keeps what was computed of a prompt.\n\n1. speed\n2. energy\n"
+
+OpenModel = Callable[[str, Callable[[str], None]], Assistant]
+
+
+def unused(*arguments: Any) -> Any:
+    raise AssertionError(f"a picture needs none of {arguments}")
+
+
+@asynccontextmanager
+async def opened(
+    settings: Settings, open_model: OpenModel, size: tuple[int, int]
+) -> AsyncIterator[tuple[Ds4App, Pilot[None]]]:
+    store = ConversationStore.in_memory()
+    app = Ds4App(settings, store, open_model, unused, unused)
+    async with app.run_test(size=size) as pilot:
+        yield app, pilot
+        await app._leave()
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], Any]) -> None:
+    while not holds():
+        await pilot.pause(STEP_S)
+    await pilot.pause(2 * STEP_S)
+
+
+async def ask(app: Ds4App, pilot: Pilot[None], question: str) -> None:
+    app.chat_view.restore(question)
+    await pilot.pause()
+    await pilot.press("enter")
+    await until(pilot, lambda: app.is_busy)
+    await until(pilot, lambda: not app.is_busy)
+    await until(pilot, lambda: app._poll is None or not app._poll._active.is_set())
+
+
+def save(app: Ds4App, name: str) -> None:
+    path = FOLDER / f"{name}.svg"
+    path.write_text(app.export_screenshot(title="ds4tui") + "\n", encoding="utf-8")
+    print(path.name)
+
+
+def make_pngs() -> None:
+    for path in sorted(FOLDER.glob("*.svg")):
+        # librsvg trims the spaces at the ends of a text element unless it is told not to.
+        svg = path.read_text(encoding="utf-8").replace("<text ", '<text xml:space="preserve" ')
+        png = str(path.with_suffix(".png"))
+        command = ["rsvg-convert", "--width", str(PNG_WIDTH), "--output", png]
+        subprocess.run(command, input=svg.encode(), check=True)
+
+
+async def picture_chats(settings: Settings, open_model: OpenModel) -> None:
+    for name, size in (("chat", WIDE), ("narrow", NARROW)):
+        async with opened(settings, open_model, size) as (app, pilot):
+            await until(pilot, lambda app=app: app._slot.assistant is not None)
+            for question in QUESTIONS:
+                await ask(app, pilot, question)
+            save(app, name)
+            if name == "chat":
+                await pilot.press("f1")
+                await pilot.pause(STEP_S)
+                save(app, "help")
+                await pilot.press("escape")
+
+
+async def picture_first_start(settings: Settings) -> None:
+    def nothing_here(name: str, progress: Callable[[str], None]) -> Assistant:
+        raise ModelNotFound(f"The model {name} is not on this machine yet.")
+
+    async with opened(settings, nothing_here, WIDE) as (app, pilot):
+        await until(pilot, lambda: len(app.screen_stack) > 1)
+        save(app, "pull")
+
+
+def real_model(settings: Settings) -> OpenModel:
+    from ds4tui.opening import open_assistant
+
+    return lambda name, progress: open_assistant(name, settings, progress)
+
+
+def fake_model(name: str, progress: Callable[[str], None]) -> Assistant:
+    sys.path.insert(0, str(FOLDER.parent))
+    from tests.fakes import FakeAssistant
+
+    return FakeAssistant(FAKE_ANSWER, token_delay_s=0.002, model=name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fake", action="store_true", help="use a fake engine")
+    parser.add_argument("--png", action="store_true", help="a PNG beside each SVG as well")
+    parser.add_argument("--seed", type=int, default=7, help="of the real model's answers")
+    chosen = parser.parse_args()
+    os.environ.pop("NO_COLOR", None)  # a picture has colours
+    flags = {"temperature": 0.2, "seed": chosen.seed, "max_tokens": 160}
+    settings = load_settings(flags)
+    with tempfile.TemporaryDirectory() as folder:
+        # The person's own folders are only read: the theme of a picture is no choice of theirs.
+        os.environ.update(DS4TUI_STATE_DIR=folder, DS4TUI_CONFIG_DIR=folder)
+        FOLDER.mkdir(exist_ok=True)
+        open_model = fake_model if chosen.fake else real_model(settings)
+        asyncio.run(picture_chats(settings, open_model))
+        asyncio.run(picture_first_start(settings))
+    if chosen.png:
+        make_pngs()
+
+
+if __name__ == "__main__":
+    main()
