@@ -45,6 +45,7 @@ class LayerLoader:
             linear.reorder(order)
         bias = self._weights.take_optional(f"{name}.bias", (out,))
         if bias is not None:
+            self._vector_bytes += 4 * out
             linear.add_bias(bias.dense() if order is None else bias.dense()[mx.array(order)])
         return linear
 
@@ -66,9 +67,9 @@ class LayerLoader:
         self._vector_bytes += int(vector.nbytes)
         return vector
 
-    def _source(self, name: str, *shape: int) -> "_Source":
+    def _source(self, name: str, *shape: int) -> "MatrixSource":
         weight = self._weights.take(f"{name}.weight", shape)
-        return _Source(self._gguf, weight, self._path.policy, self.requantised.append)
+        return MatrixSource(self._gguf, weight, self._path.policy, self.requantised.append)
 
     def _count(self, part: Linear | Stack) -> None:
         self._matrix_bytes[part.form].append(part.nbytes)
@@ -101,7 +102,7 @@ class LayerLoader:
         return f"{self._path.device.upper()}; {held}; {self._path.words}"
 
 
-class _Source:
+class MatrixSource:
     """A Weight that also hands out a few rows at a time, for a matrix that is laid out anew,
     and knows what may be done to it. Errors of what was re-quantised go to `tell`."""
 

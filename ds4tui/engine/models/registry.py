@@ -94,7 +94,7 @@ def load_model(
     config, path = family.config(gguf), path_for(policy)
     if policy.requantise != "off" and path.matrices != "quantised":
         log.warning("requantise=%s does nothing here: %s", policy.requantise, path.words)
-    context = _granted_context(config, gguf, path, settings.context_tokens, available_bytes())
+    context = granted_context(config, gguf, path, settings.context_tokens, available_bytes())
     model = family.load(config, gguf, path, context)
     log.info(
         "loaded %s: architecture=%s context=%d compute=%s",
@@ -122,7 +122,7 @@ def path_for(policy: LoadedWeightsPolicy) -> ComputePath:
     return replace(choice.current().path(), policy=policy)
 
 
-def _granted_context(
+def granted_context(
     config: Config, gguf: GGUFFile, path: ComputePath, asked: int, available_bytes: int
 ) -> int:
     """The context to promise: what was asked for, at most the model's own. If nothing was
