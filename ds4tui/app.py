@@ -6,6 +6,7 @@ knows MLX, the server or the network.
 """
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import Iterable
@@ -39,7 +40,10 @@ from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.pull import PullScreen
 from ds4tui.tui.screens.resume import ResumeScreen
 from ds4tui.tui.server_switch import ServerSwitch
+from ds4tui.tui.terminal_text import harmless
 from ds4tui.tui.themes import keep_theme, known_theme
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.25  # the panels' pace while somebody works; they stand still otherwise
 QUIT_WAIT_S = 5.0  # for a stopped answer's last word
@@ -117,7 +121,7 @@ class Ds4App(App[None], inherit_bindings=False):
             if self._continue_last:
                 latest = await self._journal.ask(lambda store: store.latest())
                 if latest is None:
-                    self.notify(wording.NO_CONVERSATION, markup=False)
+                    self.notify(wording.NO_CONVERSATION)
                 else:
                     await self.chat_view.open_conversation(latest.id)
         except StoreError as exc:
@@ -138,7 +142,7 @@ class Ds4App(App[None], inherit_bindings=False):
     async def choose_conversation(self) -> None:
         found = await self._journal.ask(lambda store: store.list(LISTED_CONVERSATIONS))
         if not found:
-            self.notify("There are no conversations yet.", markup=False)
+            self.notify("There are no conversations yet.")
             return
         chosen = await self.push_screen_wait(ResumeScreen(found))
         if chosen is not None:
@@ -155,7 +159,7 @@ class Ds4App(App[None], inherit_bindings=False):
         was_served = bool(self._server.url)
         await self._server.stop()
         if not await self._open_model(name) and before is not None and not self._missing:
-            self.notify(f"{before.name} is opened again.", markup=False)
+            self.notify(f"{before.name} is opened again.")
             await self._open_model(before.path)
         if was_served and self._slot.assistant is not None:
             await self.switch_server()
@@ -163,12 +167,12 @@ class Ds4App(App[None], inherit_bindings=False):
     async def switch_server(self) -> None:
         if self._server.url:
             await self._server.stop()
-            self.notify("The server is off.", markup=False)
+            self.notify("The server is off.")
         elif self._slot.assistant is None:
-            self.notify("Open a model first: it is what is served.", markup=False)
+            self.notify("Open a model first: it is what is served.")
         else:
             await self._server.start(self._slot.assistant)
-            self.notify(f"The server is on: {self._server.url}", markup=False)
+            self.notify(f"The server is on: {self._server.url}")
         self._keep_polling()
 
     async def copy_answer(self) -> None:
@@ -176,7 +180,7 @@ class Ds4App(App[None], inherit_bindings=False):
         if answer:
             await self._copy(answer, "The last answer")
         else:
-            self.notify("There is no answer to copy yet.", markup=False)
+            self.notify("There is no answer to copy yet.")
 
     def switch_panel(self) -> None:
         screen, is_shown = self.screen_stack[0], self.query_one(KVPanel).display
@@ -195,7 +199,7 @@ class Ds4App(App[None], inherit_bindings=False):
             self.exit()
             return
         self._is_leaving = True
-        self.notify("Closing…", markup=False)
+        self.notify("Closing…")
         self.run_worker(self._leave())
 
     # Routing
@@ -228,7 +232,7 @@ class Ds4App(App[None], inherit_bindings=False):
         """Whether it runs: some have to wait until nothing is at work."""
         if command.when_idle and (self.is_busy or self._slot.opening):
             doing = "an answer is written" if self.is_busy else "a model is opened"
-            self.notify(f"/{command.name} has to wait while {doing}.", markup=False)
+            self.notify(f"/{command.name} has to wait while {doing}.")
             return False
         result = command.run(self, argument)
         if result is not None:
@@ -240,6 +244,13 @@ class Ds4App(App[None], inherit_bindings=False):
             await running
         except Ds4Error as exc:
             await self.chat_view.tell_error(exc)
+        except Exception as exc:  # a command's root: it must not end the app
+            log.exception("a command failed")
+            await self.chat_view.tell_error(Ds4Error(f"That failed: {exc}.", wording.SEE_LOG))
+
+    def notify(self, message: str, *, markup: bool = False, **more: Any) -> None:
+        """A toast. Its text is never markup, whoever asks, and steers no terminal."""
+        super().notify(harmless(message), markup=False, **more)
 
     @on(ChatView.TurnsChanged)
     def _turns_changed(self) -> None:
@@ -249,7 +260,7 @@ class Ds4App(App[None], inherit_bindings=False):
 
     @on(ChatView.ModelWanted)
     def _model_wanted(self) -> None:
-        self.notify(wording.NO_MODEL, severity="warning", markup=False)
+        self.notify(wording.NO_MODEL, severity="warning")
         if self._missing is not None:
             self.run_worker(self._offer(self._missing))
 
@@ -260,12 +271,13 @@ class Ds4App(App[None], inherit_bindings=False):
     async def action_copy_or_quit(self) -> None:
         selected = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
         if selected:
+            self.screen.clear_selection()  # the next Ctrl+C is about quitting again
             await self._copy(selected, "The selection")
         elif time.monotonic() - self._asked_to_quit_s < SECOND_PRESS_S:
             self.quit_app()
         else:
             self._asked_to_quit_s = time.monotonic()
-            self.notify(wording.second_press(self.is_busy), timeout=SECOND_PRESS_S, markup=False)
+            self.notify(wording.second_press(self.is_busy), timeout=SECOND_PRESS_S)
 
     def copy_to_clipboard(self, text: str) -> None:
         self.run_worker(self._copy(text, "The text"))
@@ -275,7 +287,7 @@ class Ds4App(App[None], inherit_bindings=False):
         outcome = await in_thread("ds4tui-copy", lambda: copy_with_tool(text))
         if outcome.tool is None:
             super().copy_to_clipboard(text)  # OSC 52, which no terminal answers
-        self.notify(wording.copied(what, outcome), markup=False)
+        self.notify(wording.copied(what, outcome))
 
     # Models
 

@@ -402,7 +402,10 @@ async def test_new_chat_leaves_the_old_one_in_the_list_and_resume_opens_it() -> 
         await on.until(lambda: on.questions == [])
         await on.ask("beta question")
         await on.answered()
-        assert [c.title for c in store.list()] == ["beta question", "alpha question"]
+        assert [(c.title, c.model) for c in store.list()] == [
+            ("beta question", "fake"),
+            ("alpha question", "fake"),
+        ]
         await on.type("/resume")
         await on.press("enter")
         await on.until(lambda: "2 conversations" in on.screen_text())
@@ -556,14 +559,14 @@ async def test_a_link_is_shown_and_copied_and_never_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[str] = []
-    assistant = FakeAssistant("see [this](https://example.org/x?a=%22) now")
+    assistant = FakeAssistant("see [this](https://example.org/x?a=%22%1b[2J) now")
     async with running(assistant) as on:
         monkeypatch.setattr(on.app, "open_url", lambda url, **_: opened.append(url))
         await on.ask("q")
         await on.answered()
         await on.pilot.click("MarkdownParagraph", offset=(5, 0))
         await on.until(lambda: any("https://example.org/x" in t for t in on.toasts))
-        assert opened == []
+        assert opened == [] and "\x1b" not in "".join(on.toasts) + on.app.clipboard
 
 
 # Commands
@@ -589,10 +592,10 @@ async def test_commands_complete_and_run_from_the_prompt() -> None:
 async def test_an_unknown_command_is_refused_and_a_path_is_sent() -> None:
     assistant = FakeAssistant()
     async with running(assistant) as on:
-        await on.type("/nonsense x")
+        await on.type("/nonsense[bold] x")
         await on.press("enter")
-        await on.until(lambda: any("no command /nonsense" in t for t in on.toasts))
-        assert on.prompt.text == "/nonsense x"
+        await on.until(lambda: "no command /nonsense[bold]" in on.screen_text())
+        assert on.prompt.text == "/nonsense[bold] x"
         on.prompt.take()
         await on.ask("/etc/hosts is a file")
         await on.answered()
@@ -639,6 +642,16 @@ async def test_the_server_is_a_switch_and_a_busy_port_is_told() -> None:
         await on.press("f4")
         await on.until(lambda: on.notices)
         assert on.notices == ["error  Port 8484 is in use.\nChoose another one with --port."]
+
+
+async def test_a_command_that_breaks_is_told_and_the_app_lives_on() -> None:
+    def start(assistant: Any) -> FakeServer:
+        raise RuntimeError("[/odd] thing")
+
+    async with running(start_server=start) as on:
+        await on.press("f4")
+        await on.until(lambda: on.notices)
+        assert "That failed: [/odd] thing." in on.notices[0] and on.app.is_running
 
 
 async def test_copy_takes_the_last_answer_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ class ChatView(Vertical):
         return True
 
     async def start_new(self) -> None:
-        self.chat = OpenChat(system=self.chat.system)
+        self.chat = OpenChat(system=self._settings.system)
         await self._transcript.clear()
         self._tell_changed()
 
@@ -120,7 +120,7 @@ class ChatView(Vertical):
         await self._transcript.show(self.chat.path)
         self._tell_changed()
         if unanswered and self.restore(unanswered):
-            self.notify(wording.UNANSWERED, timeout=8, markup=False)
+            self.notify(wording.UNANSWERED, timeout=8)
         self.run_worker(self._transcript.enrich(), group="enrich", exclusive=True)
 
     async def set_system(self, text: str) -> None:
@@ -165,7 +165,7 @@ class ChatView(Vertical):
             return
         command, name, argument = parsed
         if command is None:
-            self.notify(wording.no_command(name), severity="warning", markup=False)
+            self.notify(wording.no_command(name), severity="warning")
         else:
             self.post_message(self.CommandEntered(command, argument))
 

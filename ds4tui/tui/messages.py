@@ -123,7 +123,7 @@ class Answer(Vertical):
     @on(Markdown.LinkClicked)
     def tell_link(self, event: Markdown.LinkClicked) -> None:
         event.stop()
-        self.post_message(LinkChosen(event.href))
+        self.post_message(LinkChosen(harmless(event.href)))
 
 
 class LinkChosen(Message):

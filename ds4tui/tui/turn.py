@@ -79,6 +79,7 @@ class Turn:
         self._sampling = sampling
         self._journal = journal
         self._inbox = Inbox()
+        self._view: AnswerView | None = None
         self._job: Job | None = None
         self._is_cancelled = False
         self._texts: list[str] = []
@@ -95,11 +96,16 @@ class Turn:
     def cancel(self) -> None:
         """Stop within one step of the engine; what there is of the answer is kept."""
         self._is_cancelled = True
+        if self._view is not None:
+            self._view.show_progress("stopping")
         if self._job is not None:
             self._job.cancel()
 
     async def run(self, view: AnswerView) -> TurnEnd:
         """Answer the question into `view`. Raises nothing: what went wrong is in the end."""
+        self._view = view
+        if self._chat.id is None:
+            self._chat.model = self._assistant.info.name
         question_id, answer_id = await self._journal.begin_turn(self._chat, self.question)
         error: Ds4Error | None = None
         try:

@@ -11,6 +11,8 @@ ASIDE = " · not part of the conversation"
 UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
 NO_CONVERSATION = "There is no conversation to continue yet."
 
+SEE_LOG = "The log file has the details."
+
 # A message and its hint.
 Words = tuple[str, str]
 
