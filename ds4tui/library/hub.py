@@ -10,7 +10,6 @@ HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE.
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ds4tui.errors import DownloadError, GGUFError
 from ds4tui.files import move_into_place, write_atomically
 from ds4tui.library import checksum
+from ds4tui.library.discover import snapshots
 from ds4tui.library.download import check_space, disk_error, download, length_of
 from ds4tui.library.hub_errors import hub_hints, telling_what_went_wrong
 from ds4tui.library.hub_names import (
@@ -89,28 +89,14 @@ def repository_folder(repo: str, cache: Path) -> Path:
     return cache / f"models--{repo.replace('/', '--')}"
 
 
-def _snapshots(repo: str, cache: Path) -> Iterator[Path]:
-    """Of a repository, the one that `main` points to first, then the newest."""
-    folder = repository_folder(repo, cache)
-    try:
-        main = (folder / "refs" / "main").read_text().strip()
-    except (OSError, ValueError):
-        main = ""
-    try:
-        found = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
-    except OSError:
-        return
-    yield from sorted(found, key=lambda p: (p.name != main, -p.stat().st_mtime))
-
-
 def _present(wanted: HubName, cache: Path, any_quant: bool = False) -> Path | None:
     """The first file of what `wanted` means, if all of it is there. Without a quantisation in
     the name only the preferred one will do, unless `any_quant`."""
-    for snapshot in _snapshots(wanted.repo, cache):
+    for snapshot in snapshots(repository_folder(wanted.repo, cache)):
         names = [
             path.relative_to(snapshot).as_posix()
             for path in snapshot.rglob("*.gguf")
-            if path.is_file()
+            if os.path.isfile(path)
         ]
         try:
             model = choose(wanted, names)

@@ -46,7 +46,8 @@ class HubName:
         owner, _, rest = rest.partition("/")
         repo, _, file = rest.partition("/")
         repo, _, quant = repo.partition(":")
-        if not (_REPO_PART.fullmatch(owner) and _REPO_PART.fullmatch(repo)) or (file and quant):
+        parts = (owner, repo, quant or "Q4_0")
+        if not all(map(_REPO_PART.fullmatch, parts)) or (file and quant):
             raise DownloadError(
                 f"{text!r} is not the name of a model on the hub.",
                 "Write owner/repo, owner/repo:Q4_K_M or owner/repo/file.gguf.",

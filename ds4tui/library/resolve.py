@@ -6,8 +6,12 @@ from pathlib import Path
 
 from ds4tui.errors import ModelNotFound
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
+from ds4tui.library.discover import PART, Found, survey
+from ds4tui.library.hub_names import looks_like_hub_name, quant_of
 
 MODELS_FOLDER = "models"
+MIN_PREFIX = 3
+SHOWN = 6  # models that an ambiguous name lists
 
 
 def models_dir(data_dir: Path) -> Path:
@@ -19,8 +23,9 @@ def catalogued_path(model: CatalogueModel, data_dir: Path) -> Path:
 
 
 def resolve_model(name_or_path: str, data_dir: Path) -> Path:
-    """The file of a catalogue name, of a file in the models folder (with or without .gguf), or
-    of a path; the first that there is.
+    """The file of a catalogue name, of a file in the models folder (with or without .gguf), of a
+    path, or of a model that another program holds, by its name or the beginning of one; the
+    first that there is. Of a split model, its first part.
 
     Raises ModelNotFound saying what was tried; its hint is the command that helps.
     """
@@ -33,15 +38,61 @@ def resolve_model(name_or_path: str, data_dir: Path) -> Path:
     for path in tried:
         if _is(path, Path.is_file):
             return path
+    found = survey(folder).models
+    if (model := named(name_or_path, found)) is not None:
+        return _usable(model)
     if _is(tried[-1], Path.is_dir):
         raise ModelNotFound(
             f"{tried[-1]} is a folder, not a model file.", "Give the .gguf file inside it."
         )
     raise ModelNotFound(
         f"There is no model {name_or_path!r}: it is neither a known name nor a file; "
-        f"looked in {folder} and for the path {tried[-1]}.",
-        _hint(name_or_path, folder),
+        f"looked in {folder}, for the path {tried[-1]}, and among {len(found)} models of other "
+        f"programs.",
+        _hint(name_or_path, folder, found),
     )
+
+
+def named(text: str, models: list[Found]) -> Found | None:
+    """The one model that goes by `text`, or else the one that has a name beginning with it; None
+    if there is none. Raises ModelNotFound if there are several."""
+    wanted = text.casefold()
+    for matches in (str.__eq__, str.startswith):
+        hits = [model for model in models if any(matches(name, wanted) for name in _names(model))]
+        # A name that begins with a letter or two says nothing yet.
+        if matches is str.startswith and len(wanted) < MIN_PREFIX:
+            return None
+        if len(hits) == 1:
+            return hits[0]
+        if hits:
+            listed = "; ".join(f"{m.name} ({m.source}, {m.path})" for m in hits[:SHOWN])
+            more = f"; and {len(hits) - SHOWN} more" if len(hits) > SHOWN else ""
+            raise ModelNotFound(
+                f"{text!r} may be {len(hits)} models: {listed}{more}.",
+                "Give the whole name, or the path.",
+            )
+    return None
+
+
+def _names(model: Found) -> set[str]:
+    """All that a model goes by: its name, with and without .gguf and part numbers; the last
+    step of it; and OWNER/REPO:QUANT."""
+    whole = model.name.casefold()
+    bare = PART.sub(r"\g<stem>", whole).removesuffix(".gguf")
+    names = {whole, bare, bare.rpartition("/")[2]}
+    steps = whole.split("/")
+    if len(steps) > 2 and (quant := quant_of(model.path.name)):
+        names.add(f"{steps[0]}/{steps[1]}:{quant.casefold()}")
+    return names
+
+
+def _usable(model: Found) -> Path:
+    if model.problem:
+        raise ModelNotFound(
+            f"{model.name} ({model.source}) cannot be opened: {model.problem}.",
+            "Run: ds4tui models (lists what there is)",
+        )
+    return model.path
 
 
 def display_name(path: Path, data_dir: Path) -> str:
@@ -49,7 +100,12 @@ def display_name(path: Path, data_dir: Path) -> str:
     for model in CATALOGUE.values():
         if path == catalogued_path(model, data_dir):
             return model.name
-    return path.stem
+    if path.name.startswith("sha256-"):  # a blob of Ollama, whose name says nothing
+        for found in survey(models_dir(data_dir)).models:
+            if found.path == path:
+                return found.name
+    part = PART.match(path.name)
+    return part["stem"] if part else path.stem
 
 
 def _catalogued(model: CatalogueModel, data_dir: Path) -> Path:
@@ -83,10 +139,11 @@ def _as_path(text: str) -> Path:
         return Path(text)
 
 
-def _hint(name: str, folder: Path) -> str:
-    local = [path.stem for path in sorted(folder.glob("*.gguf"))]
-    close = get_close_matches(name.lower(), [*CATALOGUE, *local], n=1)
+def _hint(name: str, folder: Path, found: list[Found]) -> str:
+    close = get_close_matches(name.lower(), [*CATALOGUE, *(model.name for model in found)], n=1)
     if close:
         pulling = close[0] in CATALOGUE and not (folder / CATALOGUE[close[0]].file_name).exists()
         return f"Did you mean {close[0]}?" + (f" Run: ds4tui pull {close[0]}" if pulling else "")
+    if looks_like_hub_name(name) and not name.endswith("/"):
+        return f"If it is a model of the Hugging Face hub, run: ds4tui pull {name}"
     return "Run: ds4tui models (lists what there is), or: ds4tui pull smollm2"
