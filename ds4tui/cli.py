@@ -199,8 +199,40 @@ def _serve_arguments(parser: Parser) -> None:
 def _pull_arguments(parser: Parser) -> None:
     from ds4tui.library.catalogue import CATALOGUE
 
-    parser.add_argument("name", metavar="NAME", help="one of: " + ", ".join(CATALOGUE))
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help=f"{', '.join(CATALOGUE)}; or of the Hugging Face hub: owner/repo, owner/repo:Q4_K_M, "
+        "owner/repo/file.gguf; nothing: list good ones",
+    )
     _settings_arguments(parser, ["data_dir"])
+
+
+def _models_arguments(parser: Parser) -> None:
+    parser.add_argument("--json", dest="as_json", action="store_true", help="as one JSON object")
+    parser.add_argument("--catalogue", action="store_true",
+                        help="good models to pull, by size of memory")  # fmt: skip
+    _settings_arguments(parser, ["data_dir"])
+    _show_arguments(parser)
+
+
+def _show_arguments(parser: Parser) -> None:
+    """`ds4tui models show NAME`, behind which flags of `ds4tui models` may stand too."""
+    commands = parser.add_subparsers(metavar="show NAME")
+    show = commands.add_parser(
+        "show",
+        help="what a file holds and what it takes here",
+        description="What a model's file holds, how this machine would hold it, what that takes.",
+        allow_abbrev=False,
+        argument_default=_UNSET,
+    )
+    show.add_argument("show_name", metavar="NAME", help="a known name, a file of the models "
+                      "folder, or a path")  # fmt: skip
+    show.add_argument("--json", dest="as_json", action="store_true", help="as one JSON object")
+    show.add_argument("--measure", action="store_true", help="measure the errors of quantising "
+                      "anew, on samples; takes some seconds a gigabyte")  # fmt: skip
+    _settings_arguments(show, ["context_tokens", *WEIGHTS, "data_dir"])
 
 
 def _folder_arguments(parser: Parser) -> None:
@@ -293,14 +325,18 @@ def _serve(settings: Settings, args: argparse.Namespace) -> int:
 def _pull(settings: Settings, args: argparse.Namespace) -> int:
     from ds4tui.library.command import pull_command
 
-    return pull_command(args.name, settings.data_dir)
+    return pull_command(getattr(args, "name", None), settings.data_dir)
 
 
 def _models(settings: Settings, args: argparse.Namespace) -> int:
-    from ds4tui.library.listing import listing
+    if hasattr(args, "show_name"):
+        from ds4tui.library.show import show
 
-    print(listing(settings.data_dir))
-    return 0
+        as_json, measure = hasattr(args, "as_json"), hasattr(args, "measure")
+        return show(settings, args.show_name, as_json, measure, sys.stdout)
+    from ds4tui.library.command import models_command
+
+    return models_command(settings.data_dir, hasattr(args, "as_json"), hasattr(args, "catalogue"))
 
 
 def _doctor(settings: Settings, args: argparse.Namespace) -> int:
@@ -321,8 +357,13 @@ COMMANDS = (
         _serve,
         logs=True,
     ),
-    Command("pull", "fetch a model into the data folder", _pull_arguments, _pull),
-    Command("models", "list the models on this machine", _folder_arguments, _models),
+    Command("pull", "fetch a model, from the Hugging Face hub too", _pull_arguments, _pull),
+    Command(
+        "models",
+        "list the models on this machine, and whether they fit",
+        _models_arguments,
+        _models,
+    ),
     Command("doctor", "say what this machine and installation can do", _folder_arguments, _doctor),
     Command("bench", "measure prefill and decode rates", bench.add_arguments, _bench),
 )

@@ -1,18 +1,25 @@
-"""`ds4tui pull NAME` in a terminal or in a script."""
+"""`ds4tui pull` and `ds4tui models` in a terminal or in a script."""
 
 import sys
 from pathlib import Path
 from typing import TextIO
 
-from ds4tui.library.listing import megabytes
+from ds4tui.library.discover import PART
+from ds4tui.library.headers import ARCHITECTURES
+from ds4tui.library.listing import list_models, listing_json, listing_text, megabytes
 from ds4tui.library.progress import PullProgress, Report
 from ds4tui.library.pull import pull
+from ds4tui.library.recommended import catalogue_text
 
 QUARTERS = 4
 
 
-def pull_command(name: str, data_dir: Path, out: TextIO | None = None) -> int:
-    """Exit code; progress on standard error, the finished file on `out` (standard output)."""
+def pull_command(name: str | None, data_dir: Path, out: TextIO | None = None) -> int:
+    """Exit code; progress on standard error, the finished file on `out` (standard output).
+    Without a name, what there is to pull."""
+    if name is None:
+        print(catalogue_text(ARCHITECTURES), file=out or sys.stdout)
+        return 0
     reporter = line_reporter(sys.stderr) if sys.stderr.isatty() else plain_reporter(sys.stderr)
     try:
         path = pull(name, data_dir, reporter)
@@ -23,7 +30,25 @@ def pull_command(name: str, data_dir: Path, out: TextIO | None = None) -> int:
     finally:
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    print(f"{name} is ready: {path} ({megabytes(path.stat().st_size)})", file=out or sys.stdout)
+    print(f"{name} is ready: {path} ({megabytes(_size_bytes(path))})", file=out or sys.stdout)
+    return 0
+
+
+def _size_bytes(path: Path) -> int:
+    """Of a split model, of all its parts."""
+    part = PART.match(path.name)
+    parts = path.parent.glob(f"*-of-{part['count']}.gguf") if part else [path]
+    stem = part["stem"] if part else ""
+    return sum(p.stat().st_size for p in parts if p.name.startswith(stem))
+
+
+def models_command(data_dir: Path, as_json: bool, catalogue: bool) -> int:
+    """The exit code; a model that cannot be read is no failure of the list."""
+    if catalogue:
+        print(catalogue_text(ARCHITECTURES))
+        return 0
+    listing = list_models(data_dir)
+    print(listing_json(listing) if as_json else listing_text(listing))
     return 0
 
 

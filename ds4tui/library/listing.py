@@ -1,9 +1,18 @@
-"""What `ds4tui models` shows: known models and the files of the models folder."""
+"""What `ds4tui models` shows: known models, and every model that programs keep on this machine."""
 
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from ds4tui.cache.memory import MemoryPlan, available_memory_bytes, plan_memory
+from ds4tui.errors import ModelError
+from ds4tui.library import places
 from ds4tui.library.catalogue import CATALOGUE
+from ds4tui.library.discover import Found, survey
+from ds4tui.library.headers import Facts, read_facts
 from ds4tui.library.resolve import catalogued_path, models_dir
 
 
@@ -19,35 +28,188 @@ class LocalModel:
 
 
 def local_models(data_dir: Path) -> list[LocalModel]:
-    """Catalogue models first, present or not, then the other .gguf files of the folder."""
-    found = []
-    for model in CATALOGUE.values():
-        path = catalogued_path(model, data_dir)
-        size = path.stat().st_size if path.is_file() else 0
-        state = f"not here: ds4tui pull {model.name}"
-        if size:
-            state = "ready" if size == model.file_bytes else f"damaged: ds4tui pull {model.name}"
-        about = f"{model.title}, {model.licence}"
-        found.append(LocalModel(model.name, path, size, state, about))
+    """Catalogue models first, present or not, then the other .gguf files of our own folder."""
+    found = [known_model(name, data_dir) for name in CATALOGUE]
     known = {model.path for model in found}
     for path in sorted(models_dir(data_dir).glob("*.gguf")):
-        if path not in known and path.is_file():
+        if path not in known and os.path.isfile(path):
             found.append(LocalModel(path.stem, path, path.stat().st_size, "ready"))
     return found
 
 
-def listing(data_dir: Path) -> str:
-    """The table as text."""
-    models = local_models(data_dir)
-    width = max(len(model.name) for model in models)
-    lines = [
-        f"{m.name:<{width}}  {megabytes(m.file_bytes) if m.file_bytes else '-':>10}  {m.state}"
-        + (f"  ({m.about})" if m.about else "")
-        for m in models
+def known_model(name: str, data_dir: Path) -> LocalModel:
+    model = CATALOGUE[name]
+    path = catalogued_path(model, data_dir)
+    size = path.stat().st_size if os.path.isfile(path) else 0
+    state = f"not here: ds4tui pull {name}"
+    if size:
+        state = "ready" if size == model.file_bytes else f"damaged: ds4tui pull {name}"
+    return LocalModel(name, path, size, state, f"{model.title}, {model.licence}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model of the list: what its header says, or why it cannot be used (`problem`)."""
+
+    name: str
+    source: str
+    path: Path
+    facts: Facts | None = None
+    plan: MemoryPlan | None = None
+    vision_part: Path | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`problems` are sentences about places that could not be searched."""
+
+    rows: tuple[Row, ...]
+    problems: tuple[str, ...]
+    own_folder: Path
+    available_bytes: int
+
+
+def list_models(data_dir: Path, available_bytes: int | None = None) -> Listing:
+    """Reads headers only. Never raises for what is on the disk: what cannot be read is a row."""
+    available = available_memory_bytes() if available_bytes is None else available_bytes
+    found = survey(models_dir(data_dir))
+    by_path = {catalogued_path(model, data_dir): name for name, model in CATALOGUE.items()}
+    rows = []
+    for name in CATALOGUE:
+        known = known_model(name, data_dir)
+        if known.state != "ready":
+            rows.append(Row(name, "known", known.path, problem=known.state))
+    for model in found.models:
+        name = by_path.get(model.path, model.name)
+        if not any(row.path == model.path for row in rows):  # damaged: said above
+            rows.append(_row(model, name, available))
+    own = models_dir(data_dir)
+    return Listing(tuple(rows), tuple(found.problems), own, available)
+
+
+def _row(model: Found, name: str, available_bytes: int) -> Row:
+    row = (name, model.source, model.path)
+    if model.problem:
+        return Row(*row, problem=model.problem)
+    try:
+        facts = read_facts(model.path)
+    except ModelError as exc:
+        return Row(*row, problem=exc.message)
+    except OSError as exc:  # gone or torn away meanwhile
+        return Row(*row, problem=f"It cannot be read: {exc.strerror or exc}.")
+    plan = None
+    if facts.is_read and facts.context_tokens:
+        plan = plan_memory(
+            available_bytes, facts.weights_bytes, facts.kv_bytes_per_token, facts.context_tokens
+        )
+    return Row(*row, facts, plan, model.vision_part)
+
+
+# -- as text -----------------------------------------------------------------------------------
+
+HEAD = ("NAME", "ARCHITECTURE", "QUANT", "SIZE", "CONTEXT", "FITS", "VISION", "WHERE")
+
+
+def listing_text(listing: Listing) -> str:
+    """The table, then what cannot be used with its reason, then where was not looked."""
+    usable = [row for row in listing.rows if row.facts is not None]
+    lines = _table([HEAD, *map(_cells, usable)]) if usable else []
+    for row in listing.rows:
+        if row.facts is None:
+            lines.append(_harmless(f"{row.name} ({row.source}): {row.problem}"))
+    lines += ["", *listing.problems] if listing.problems else [""]
+    lines.append(
+        f"{gigabytes(listing.available_bytes)} of memory are available. FITS is told for the "
+        "longest context; open one with -m NAME."
+    )
+    lines.append(f"Own models are kept in {listing.own_folder}; more: ds4tui models --catalogue")
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    facts = row.facts
+    assert facts is not None
+    return (
+        row.name,
+        facts.architecture,
+        facts.quantisation,
+        gigabytes(facts.file_bytes),
+        f"{facts.context_tokens:,}" if facts.context_tokens else "?",
+        fits_words(row),
+        "yes" if row.vision_part else "no",
+        f"{row.source}: {_shortened(row.path)}",
+    )
+
+
+def _shortened(path: Path) -> str:
+    home = places.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def fits_words(row: Row) -> str:
+    """Whether it fits, with both numbers: what is needed and what is there."""
+    plan = row.plan
+    if plan is None:
+        facts = row.facts
+        return "not read yet" if facts is not None and not facts.is_read else "?"
+    numbers = f"{gigabytes(plan.needed_bytes)} of {gigabytes(plan.available_bytes)}"
+    if plan.fits_whole:
+        return f"yes, {numbers}"
+    if plan.fits:
+        return f"{plan.context_tokens:,} tokens, all: {numbers}"
+    least = f"{gigabytes(plan.weights_bytes)} of {gigabytes(plan.available_bytes)}"
+    return f"no, weights: {least}"
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    cells = [tuple(_harmless(cell) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
     ]
-    return "\n".join([*lines, "", f"Models are kept in {models_dir(data_dir)}"])
+
+
+def _harmless(text: str) -> str:
+    """Names come out of files and folders: nothing of them may steer the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def gigabytes(count: float) -> str:
+    """Bytes as people read them; 1 GB is 10**9 bytes, as download sizes are given."""
+    return f"{count / 1e9:,.2f} GB" if count < 1e11 else f"{count / 1e9:,.0f} GB"
 
 
 def megabytes(count: float) -> str:
     """Bytes as people read them; 1 MB is 1,000,000 bytes, as download sizes are given."""
     return f"{count / 1e6:,.1f} MB"
+
+
+# -- as JSON -----------------------------------------------------------------------------------
+
+
+def listing_json(listing: Listing) -> str:
+    """One object: models, problems, available_bytes. Sizes are bytes; null where unknown."""
+    models = [_plain(row) for row in listing.rows]
+    whole = {
+        "models": models,
+        "problems": list(listing.problems),
+        "available_bytes": listing.available_bytes,
+        "own_folder": str(listing.own_folder),
+    }
+    return json.dumps(whole, indent=2)
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    facts, plan = row.facts, row.plan
+    about: dict[str, Any] = {"name": row.name, "held_by": row.source, "path": str(row.path)}
+    about["problem"] = row.problem or None
+    about |= asdict(facts) if facts else dict.fromkeys(Facts.__dataclass_fields__)
+    about["architecture_is_read"] = facts.is_read if facts else None
+    about["fits"] = plan.fits if plan else None
+    about["fits_whole_context"] = plan.fits_whole if plan else None
+    about["fitting_context_tokens"] = plan.context_tokens if plan else None
+    about["needed_bytes"] = plan.needed_bytes if plan else None
+    about["vision_part"] = str(row.vision_part) if row.vision_part else None
+    return about

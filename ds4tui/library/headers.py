@@ -1,0 +1,106 @@
+"""What the header of a model's file says about it, and what it would take to open it here.
+
+Only headers are read; MLX is not needed. How matrices are held is assumed for this kind of
+machine: as `engine/holding.py` counts for the path that `kernels/choice.py` would take.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from ds4tui.engine.gguf import GGUFFile
+    from ds4tui.kernels.choice import ComputePath
+
+# The keys of engine/models/registry.py's FAMILIES, without importing MLX.
+ARCHITECTURES = frozenset(("llama", "qwen2", "qwen3", "qwen3moe", "gemma3"))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Bytes are of the files (`file_bytes`) or of memory. `context_tokens` is the model's own;
+    0 where the file does not say."""
+
+    architecture: str
+    quantisation: str
+    parameters: int
+    file_bytes: int
+    context_tokens: int
+    weights_bytes: int
+    kv_bytes_per_token: int
+
+    @property
+    def is_read(self) -> bool:
+        return self.architecture in ARCHITECTURES
+
+
+def read_facts(path: Path) -> Facts:
+    """Raises ModelNotFound and GGUFError as GGUFFile.open does."""
+    from ds4tui.engine.gguf import GGUFFile
+    from ds4tui.engine.holding import required_bytes
+
+    with GGUFFile.open(path) as gguf:
+        assumed = _assumed_path()
+        return Facts(
+            architecture=gguf.architecture,
+            quantisation=gguf.quantisation_label,
+            parameters=gguf.parameters,
+            file_bytes=gguf.file_bytes,
+            context_tokens=_number(gguf, ".context_length"),
+            weights_bytes=required_bytes(gguf, cast("ComputePath", assumed)),
+            kv_bytes_per_token=_kv_values(gguf) * assumed.activations.size,
+        )
+
+
+def _kv_values(gguf: "GGUFFile") -> int:
+    """Numbers kept of one token: keys and values of all layers, and of one layer again, which
+    is there twice while its buffer grows."""
+    blocks, heads = _number(gguf, ".block_count"), _number(gguf, ".attention.head_count")
+    width = _number(gguf, ".embedding_length")
+    kv_heads = _number(gguf, ".attention.head_count_kv") or heads
+    key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
+    value = _number(gguf, ".attention.value_length") or key
+    return (blocks + 1) * kv_heads * (key + value)
+
+
+def _number(gguf: "GGUFFile", name: str) -> int:
+    """A key that is a whole number from 0 up, or of an array of them (a layer each) the largest;
+    else 0."""
+    value: Any = gguf.metadata.get(f"{gguf.architecture}{name}", 0)
+    if hasattr(value, "dtype"):
+        value = int(value.max()) if value.size and value.dtype.kind in "iu" else 0
+    return value if type(value) is int and value >= 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Activations:
+    name: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"mlx.core.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _AssumedPath:
+    """The part of kernels.choice.ComputePath that engine.holding looks at."""
+
+    matrices: str
+    activations: _Activations
+    policy: Any = field(default=None)
+
+
+@cache
+def _assumed_path() -> _AssumedPath:
+    from ds4tui.kernels.cpu.native.build import Unavailable, find_compiler
+    from ds4tui.kernels.policy import EXACT
+
+    if sys.platform == "darwin":
+        return _AssumedPath("quantised", _Activations("float16", 2), EXACT)
+    try:
+        find_compiler()
+    except Unavailable:
+        return _AssumedPath("host", _Activations("float32", 4), EXACT)
+    return _AssumedPath("blocks", _Activations("float32", 4), EXACT)

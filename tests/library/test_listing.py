@@ -1,0 +1,202 @@
+"""The table of `ds4tui models` says what headers say, and whether it fits, with both numbers."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ds4tui.cli import main
+from ds4tui.library import headers, mlx_format
+from ds4tui.library.headers import ARCHITECTURES, read_facts
+from ds4tui.library.listing import list_models, listing_json, listing_text
+from ds4tui.library.recommended import AS_OF, TEXT, VISION, catalogue_text
+from ds4tui.library.resolve import models_dir
+from tests.library.stores import hub_file, mlx_folder, model_file
+
+
+@pytest.fixture
+def data(own_home: Path) -> Path:
+    return own_home / "data"
+
+
+def lines(data: Path, available_bytes: int) -> list[str]:
+    return listing_text(list_models(data, available_bytes)).splitlines()
+
+
+def test_a_model_is_a_line_of_facts(data: Path) -> None:
+    path = model_file(models_dir(data) / "tiny.gguf")
+    head, row = lines(data, 10**12)[:2]
+    assert head.split() == "NAME ARCHITECTURE QUANT SIZE CONTEXT FITS VISION WHERE".split()
+    assert row.split()[:6] == ["tiny", "llama", "Q4_0", "0.00", "GB", "2,048"]
+    assert "yes, 0.00 GB of 1,000 GB" in row and " no " in row
+    assert row.endswith(f"ds4tui: ~/{path.relative_to(data.parent)}")
+
+
+def test_whether_it_fits_is_told_with_both_numbers(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = read_facts(model_file(models_dir(data) / "tiny.gguf"))
+    whole = facts.weights_bytes + 2048 * facts.kv_bytes_per_token
+    assert "yes, " in lines(data, whole)[1]
+    part = facts.weights_bytes + 1000 * facts.kv_bytes_per_token
+    assert "1,000 tokens, all: 0.00 GB of 0.00 GB" in lines(data, part)[1]
+    assert "no, weights: 0.00 GB of 0.00 GB" in lines(data, facts.weights_bytes)[1]
+    row = list_models(data, part).rows[-1]
+    assert row.plan is not None and row.plan.needed_bytes == whole
+
+
+def test_the_assumed_memory_is_what_opening_counts(data: Path) -> None:
+    """On this machine: the same weights, and keys and values but for the slack of buffers."""
+    from ds4tui.cache import memory
+    from ds4tui.engine.gguf import GGUFFile
+    from ds4tui.engine.holding import required_bytes
+    from ds4tui.engine.models.registry import CONTEXT_TOKENS_MIN, FAMILIES
+    from ds4tui.kernels import choice
+
+    golden = sorted((Path(__file__).parents[1] / "golden").rglob("*.gguf"))
+    read = 0
+    for path in golden:
+        with GGUFFile.open(path) as gguf:
+            if gguf.architecture not in FAMILIES:
+                continue
+            read += 1
+            chosen, facts = choice.current().path(), read_facts(path)
+            assert facts.weights_bytes == required_bytes(gguf, chosen), path
+            config = FAMILIES[gguf.architecture].config(gguf)
+            tokens = config.context_tokens
+            ours, theirs = facts.kv_bytes_per_token * tokens, config.kv_bytes(tokens, chosen)
+            assert ours <= theirs <= 2 * ours + 2**20, path
+            assert facts.context_tokens == tokens
+    assert read >= 3
+    assert CONTEXT_TOKENS_MIN == memory.CONTEXT_TOKENS_MIN
+
+
+def test_the_architectures_are_the_engine_s() -> None:
+    """A family that joins the registry joins headers.ARCHITECTURES too."""
+    from ds4tui.engine.models.registry import FAMILIES
+
+    assert set(FAMILIES) == ARCHITECTURES
+
+
+def test_what_is_not_read_yet_is_listed_as_such(data: Path) -> None:
+    model_file(models_dir(data) / "new.gguf", architecture="qwen99")
+    assert "not read yet" in lines(data, 10**12)[1]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"llama.context_length": "much"},
+        {"llama.block_count": np.int32(-3)},
+        {"llama.attention.head_count_kv": [np.uint32(2), np.uint32(0)]},
+        {"llama.attention.head_count": np.uint32(0)},
+    ],
+)
+def test_odd_keys_do_not_stop_the_list(data: Path, keys: dict[str, object]) -> None:
+    model_file(models_dir(data) / "odd.gguf", **keys)
+    listing = list_models(data, 10**9)
+    assert listing.rows[-1].facts is not None
+    assert listing_text(listing) and json.loads(listing_json(listing))
+
+
+def test_what_cannot_be_read_is_listed_with_its_reason(data: Path, own_home: Path) -> None:
+    folder = models_dir(data)
+    model_file(folder / "fine.gguf")
+    (folder / "broken.gguf").write_bytes(b"no model")
+    whole = model_file(folder / "short.gguf", 5)
+    whole.write_bytes(whole.read_bytes()[:-100])
+    mlx_folder(own_home / ".lmstudio/models/mlx-community/Qwen3-8B-4bit")
+    text = "\n".join(lines(data, 10**9))
+    assert "broken (ds4tui): broken.gguf is not a GGUF file: it has only 8 bytes." in text
+    assert "short (ds4tui): short.gguf is truncated" in text
+    assert "mlx-community/Qwen3-8B-4bit (LM Studio): MLX format, not read; get GGUF" in text
+    assert "smollm2 (known): not here: ds4tui pull smollm2" in text
+
+
+def test_names_of_files_do_not_steer_the_terminal(data: Path) -> None:
+    model_file(models_dir(data) / "a\x1b[2J\nb.gguf")
+    (models_dir(data) / "c\x1b[2J.gguf").write_bytes(b"x")
+    assert "\x1b" not in "\n".join(lines(data, 10**9))
+
+
+def test_vision_is_told(data: Path, own_home: Path) -> None:
+    model_file(own_home / ".lmstudio/models/o/r/m.gguf", 1)
+    eyes = model_file(own_home / ".lmstudio/models/o/r/mmproj-m.gguf", 2, "clip")
+    (row,) = (row for row in list_models(data, 10**9).rows if row.facts)
+    assert row.vision_part == eyes
+    assert " yes " in lines(data, 10**9)[1]
+
+
+def test_json_says_the_same(data: Path, own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hub_file(own_home / ".cache/huggingface/hub", "o/r", "m-Q4_0.gguf")
+    assert main(["models", "--json", "--data-dir", str(data)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    missing, model = told["models"]
+    assert missing["name"] == "smollm2" and "ds4tui pull" in missing["problem"]
+    assert model["name"] == "o/r/m-Q4_0.gguf" and model["held_by"] == "Hugging Face"
+    assert model["architecture"] == "llama" and model["architecture_is_read"] is True
+    assert model["fits"] is True and model["needed_bytes"] <= told["available_bytes"]
+    assert model["context_tokens"] == model["fitting_context_tokens"] == 2048
+    assert model["problem"] is None and model["vision_part"] is None
+
+
+def test_fifty_files_take_less_than_a_second_and_no_mlx(data: Path) -> None:
+    for number in range(50):
+        model_file(models_dir(data) / f"m{number}.gguf", number)
+    headers._assumed_path()  # asks a compiler for its version, once a process
+    began_s = time.perf_counter()
+    assert len(list_models(data, 10**9).rows) == 51
+    assert time.perf_counter() - began_s < 1
+
+
+def test_the_list_needs_no_mlx(data: Path) -> None:
+    import subprocess
+
+    model_file(models_dir(data) / "tiny.gguf")
+    code = (
+        "import sys; from pathlib import Path; from ds4tui.library.listing import list_models\n"
+        f"assert list_models(Path({str(data)!r})).rows[-1].facts\n"
+        "print('mlx.core' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "False\n", ran.stderr
+
+
+# --- the catalogue ---
+
+
+def test_the_catalogue_is_consistent() -> None:
+    assert len(AS_OF) == len("2026-11-30")
+    for models, is_vision in ((TEXT, False), (VISION, True)):
+        assert [m.memory_gb for m in models] == sorted(m.memory_gb for m in models)
+        for model in models:
+            assert model.repo.count("/") == 1 and model.file.endswith(".gguf")
+            assert model.licence and model.title and model.architecture
+            assert bool(model.vision_file) == bool(model.vision_bytes) == is_vision
+            needed_gb = (model.file_bytes + model.vision_bytes) / 1e9
+            assert 0.1 < needed_gb < 0.75 * model.memory_gb
+
+
+def test_the_catalogue_is_shown_with_date_licence_and_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["models", "--catalogue"]) == 0
+    text = capsys.readouterr().out
+    assert text.strip() == catalogue_text(ARCHITECTURES)
+    assert f"as published on {AS_OF}" in text
+    for model in (*TEXT, *VISION):
+        assert f"ds4tui pull {model.pull_name}" in text and model.licence in text
+        unread = f"architecture {model.architecture}: not read yet"
+        assert (unread in text) == (model.architecture not in ARCHITECTURES)
+    assert main(["pull"]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_every_recommended_model_is_known_by_its_mlx_name() -> None:
+    assert "ds4tui pull unsloth/Qwen3-4B-Instruct-2507-GGUF" in mlx_format.advice(
+        "Qwen3-4B-Instruct-2507-4bit"
+    )
+    assert "bartowski/google_gemma-3-4b-it-GGUF" in mlx_format.advice("gemma-3-4b-it-4bit")
