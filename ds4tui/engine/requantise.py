@@ -6,16 +6,35 @@ values, so it has the rounding of the scales in it.
 """
 
 import math
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
-from ds4tui.engine.gguf import TILE_ELEMENTS
+from ds4tui.engine.gguf import TILE_ELEMENTS, GGUFFile
+from ds4tui.engine.holding import requantised_groups
 from ds4tui.engine.weights import Weight, with_short_scales
 from ds4tui.kernels.linear import QuantisedMatrix
+from ds4tui.kernels.policy import LoadedWeightsPolicy, Requantise
+
+Floats = npt.NDArray[np.float32]
+
+_BITS: tuple[Requantise, ...] = ("8", "4")
+SAMPLE_ELEMENTS = 2**16  # of one matrix, at least a row
+
+
+class RowSource(Protocol):
+    """What is asked of a Weight here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def host_rows(self, rows: slice) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +72,7 @@ class RequantiseError:
 
 
 def requantised(
-    weight: Weight, bits: int, group_size: int, tile_elements: int = TILE_ELEMENTS
+    weight: RowSource, bits: int, group_size: int, tile_elements: int = TILE_ELEMENTS
 ) -> tuple[QuantisedMatrix, RequantiseError]:
     """`weight` [.., out, in], `in` a multiple of `group_size`, in MLX's affine form."""
     tiles = []
@@ -71,6 +90,38 @@ def requantised(
     share = largest[0] / largest[1] if largest[1] else 0.0
     error = RequantiseError(weight.name, bits, float(squares[0]), float(squares[1]), float(share))
     return _joined(tiles), error
+
+
+def sampled_errors(gguf: GGUFFile) -> Iterator[tuple[str, RequantiseError, int]]:
+    """Of each type of the file that a policy may quantise anew, and each number of bits: the
+    type, the error over all its matrices, and how many weights that was measured on. Of a matrix
+    some evenly spread rows are taken, SAMPLE_ELEMENTS in all."""
+    for bits in _BITS:
+        policy = LoadedWeightsPolicy(requantise=bits)
+        errors: dict[str, list[RequantiseError]] = defaultdict(list)
+        weights: Counter[str] = Counter()
+        for info in gguf.tensors.values():
+            groups = requantised_groups(info, policy)
+            if groups is not None:
+                sample = _Sample(Weight(gguf, info.name))
+                errors[info.ggml_type.name].append(requantised(sample, *groups)[1])
+                weights[info.ggml_type.name] += math.prod(sample.shape)
+        for kind, found in errors.items():
+            yield kind, RequantiseError.over(kind, found), weights[kind]
+
+
+class _Sample:
+    """Evenly spread rows of a matrix, or of the matrices of experts."""
+
+    def __init__(self, weight: Weight) -> None:
+        row, count = math.prod(weight.shape[1:]), weight.shape[0]
+        taken = min(count, max(1, SAMPLE_ELEMENTS // row))
+        self._weight, self._rows = weight, np.linspace(0, count - 1, taken).astype(int)
+        self.name, self.shape = weight.name, (taken, *weight.shape[1:])
+
+    def host_rows(self, rows: slice) -> Floats:
+        parts = [self._weight.host_rows(slice(int(r), int(r) + 1)) for r in self._rows[rows]]
+        return np.concatenate(parts)
 
 
 def quantised_anew(values: mx.array, bits: int, group_size: int) -> QuantisedMatrix:

@@ -11,7 +11,12 @@ from gguf import GGMLQuantizationType as T
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.registry import load_model
-from ds4tui.engine.requantise import RequantiseError, requantised
+from ds4tui.engine.requantise import (
+    SAMPLE_ELEMENTS,
+    RequantiseError,
+    requantised,
+    sampled_errors,
+)
 from ds4tui.engine.weights import Weight
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.policy import LoadedWeightsPolicy
@@ -112,3 +117,16 @@ def test_asking_on_a_cpu_changes_nothing_and_is_told(
     assert any("requantise=8 does nothing here" in r.getMessage() for r in caplog.records)
     assert "re-quantised" not in model.compute_path
     assert model.compute_path == load_model(gguf, Settings()).compute_path
+
+
+def test_samples_are_of_every_matrix_and_type_that_could_be_quantised_anew(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    kinds = {"a": T.Q6_K, "b": T.Q6_K, "c": T.IQ4_XS, "d": T.Q4_K, "e": T.Q8_0}
+    tensors = {n: (moderate_blocks(rng, (600, 512), k), k) for n, k in kinds.items()}
+    tensors["f"] = (rng.normal(size=(600, 512)).astype(np.float32), T.F32)
+    gguf = GGUFFile.open(write_gguf(tmp_path / "w.gguf", tensors))
+    found = {(kind, e.bits): (e, weights) for kind, e, weights in sampled_errors(gguf)}
+    assert set(found) == {("Q6_K", 8), ("Q6_K", 4), ("IQ4_XS", 8), ("IQ4_XS", 4)}
+    assert found["Q6_K", 8][1] == 2 * SAMPLE_ELEMENTS
+    whole = RequantiseError.over("", [requantised(Weight(gguf, n), 8, 64)[1] for n in "ab"])
+    assert found["Q6_K", 8][0].relative_rms == pytest.approx(whole.relative_rms, rel=0.1)
