@@ -508,6 +508,21 @@ async def test_scrolling_up_lets_go_of_the_end_and_coming_back_follows_again() -
         await on.until(lambda: "line 59" in on.screen_text() and on.transcript.is_at_end)
 
 
+async def test_a_resized_terminal_still_follows_the_end() -> None:
+    assistant = FakeAssistant("\n\n".join(f"line {i}" for i in range(30)))
+    async with running(assistant, size=(120, 40)) as on:
+        await on.press("pageup")  # nothing to scroll: it must not let go of the end
+        await on.ask("one")
+        await on.answered()
+        for size in ((80, 24), (60, 12), (140, 50)):
+            await on.pilot.resize_terminal(*size)
+            await on.until(lambda: "line 29" in on.screen_text())
+            assert on.transcript.is_at_end
+        await on.ask("two")
+        await on.answered()
+        await on.until(lambda: "line 29" in on.screen_text() and "cached" in on.screen_text())
+
+
 async def test_typing_while_the_transcript_has_the_focus_goes_to_the_prompt() -> None:
     async with running() as on:
         await on.press("tab")

@@ -6,14 +6,19 @@ the app decides; the text stays until the app takes it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any, cast
 
 from textual import events
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.message import Message
 from textual.widgets import TextArea
 
 from ds4tui.tui.terminal_text import pasted
 
-NEWLINE_KEYS = ("shift+enter", "alt+enter", "ctrl+j", "ctrl+enter")
+NEWLINE_KEYS = ("shift+enter", "alt+enter", "ctrl+j")
+# How Textual names them as some terminals send them (xterm's modifyOtherKeys), and one more.
+OTHER_NEWLINE_KEYS = ("shift+\r", "alt+\r", "ctrl+\r", "ctrl+enter")
 # Keys that move in the transcript although the prompt has the focus.
 SCROLL_KEYS = {
     "pageup": "page_up",
@@ -23,6 +28,14 @@ SCROLL_KEYS = {
     "ctrl+home": "home",
     "ctrl+end": "end",
 }
+
+
+class _LegacyKeys(Enum):
+    ALT_ENTER = "alt+enter"
+
+
+# Terminals without the kitty protocol send Alt+Enter as ESC CR, which Textual reads as Enter.
+cast(dict[str, Any], ANSI_SEQUENCES_KEYS).setdefault("\x1b\r", (_LegacyKeys.ALT_ENTER,))
 
 
 class Prompt(TextArea):
@@ -78,7 +91,7 @@ class Prompt(TextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         key = event.key
-        if key in NEWLINE_KEYS:
+        if key in NEWLINE_KEYS or key in OTHER_NEWLINE_KEYS:
             self._replace_via_keyboard("\n", *self.selection)
         elif key in SCROLL_KEYS:
             self.post_message(self.Scroll(SCROLL_KEYS[key]))

@@ -190,7 +190,7 @@ class Transcript(VerticalScroll):
             await self.show_earlier()
         elif direction == "end":
             self.anchor()
-        else:
+        elif self.max_scroll_y > 0:  # else Textual would let go of the end and never follow again
             getattr(self, f"scroll_{direction}")(animate=False)
 
     def on_key(self, event: events.Key) -> None:
@@ -225,9 +225,22 @@ class Transcript(VerticalScroll):
         self._earlier.display = self._first > 0
         self._earlier.update(f"▲ {self._first:,} earlier messages: click, or PageUp at the top")
 
+    # The position itself says nothing: it lags behind what is added, and behind a resize.
+
+    def release_anchor(self) -> None:
+        super().release_anchor()
+        self._set_at_end(False)
+
+    def anchor(self, anchor: bool = True) -> None:
+        super().anchor(anchor)
+        self._set_at_end(True)
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        is_at_end = self.scroll_y >= self.max_scroll_y - 1
+        if new_value >= self.max_scroll_y:
+            self._set_at_end(True)
+
+    def _set_at_end(self, is_at_end: bool) -> None:
         if is_at_end != self._is_at_end:
             self._is_at_end = is_at_end
             self.post_message(self.Followed(is_at_end))

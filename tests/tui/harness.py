@@ -136,7 +136,7 @@ async def running(
         continue_last=continue_last,
     )
     try:
-        async with app.run_test(size=size, tooltips=True) as pilot:
+        async with app.run_test(size=size, tooltips=True, notifications=True) as pilot:
             driver = Driver(app, pilot)
             if is_open:
                 await driver.until(lambda: app._slot.assistant is not None, "a model is open")

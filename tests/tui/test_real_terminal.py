@@ -117,6 +117,19 @@ def test_quitting_in_the_middle_of_an_answer_takes_seconds_at_most(terminal: Ter
     assert LEAVE_ALTERNATE_SCREEN in terminal.seen
 
 
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_newline_keys_as_terminals_send_them(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.until(b"fake")
+    # Ctrl+J; ESC CR; the kitty protocol; xterm's modifyOtherKeys; a bracketed paste; then Enter.
+    terminal.type(b"a\nb\x1b\rc\x1b[13;2ud\x1b[27;2;13~e\x1b[200~f\ng\x1b[201~\r")
+    terminal.until(b"decode")
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+    store = ConversationStore(tmp_path / "c.db")
+    assert store.load(1).path[0].message.text == "a\nb\nc\nd\nef\ng"
+    store.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("terminal", [0.02], indirect=True)
 def test_asked_to_end_it_ends_in_order(
