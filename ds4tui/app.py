@@ -186,7 +186,6 @@ class Ds4App(App[None], inherit_bindings=False):
         screen, is_shown = self.screen_stack[0], self.query_one(KVPanel).display
         screen.set_class(not is_shown, "-panel")
         screen.set_class(is_shown, "-no-panel")
-        self.call_after_refresh(self._show_meters)
 
     def choose_theme(self) -> None:
         self.search_themes()
@@ -340,9 +339,6 @@ class Ds4App(App[None], inherit_bindings=False):
         self._show_meters()
         if self._poll is not None:
             self._poll.resume()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._show_meters)
 
     def _tell_store_problem(self, problem: StoreError) -> None:
         self.run_worker(self.chat_view.say(*wording.nothing_is_kept(problem), "warning"))

@@ -518,6 +518,9 @@ async def test_a_resized_terminal_still_follows_the_end() -> None:
             await on.pilot.resize_terminal(*size)
             await on.until(lambda: "line 29" in on.screen_text())
             assert on.transcript.is_at_end
+        await on.pilot.resize_terminal(80, 24)
+        strip = f"{assistant.stats.resident_tokens}/4,096 resident · cold"
+        await on.until(lambda: strip in on.screen_text(), "the strip is as wide as the terminal")
         await on.ask("two")
         await on.answered()
         await on.until(lambda: "line 29" in on.screen_text() and "cached" in on.screen_text())

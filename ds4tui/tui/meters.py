@@ -16,12 +16,14 @@ class Meter(Static):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
+        self._view = PanelView()
         self._shown: Content | None = None
 
     def content_of(self, view: PanelView) -> Content:
         raise NotImplementedError
 
     def show(self, view: PanelView) -> None:
+        self._view = view
         content = self.content_of(view)
         if self._shown is None or not content.is_same(self._shown):
             # A layout touches every widget on the screen: only another height asks for one.
@@ -36,7 +38,10 @@ class Meter(Static):
 
 class StatusStrip(Meter):
     def content_of(self, view: PanelView) -> Content:
-        return status_strip(view, max(20, self.size.width))
+        return status_strip(view, self.content_size.width)
+
+    def on_resize(self) -> None:
+        self.show(self._view)
 
 
 class _PanelText(Meter):
