@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -18,11 +19,14 @@ import numpy.typing as npt
 import xxhash
 
 from ds4tui.cache.timeline import Timeline
-from ds4tui.chat.messages import ROLES, Message
+from ds4tui.chat.messages import Message, Tool
+from ds4tui.chat.probing import probe
 from ds4tui.chat.template import ChatTemplate
+from ds4tui.chat.turns import checked, for_forms, texts_of, tool_values, turn_values
 from ds4tui.chat.untrusted import Guard, Marks
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.tokenizer import Tokenizer, well_formed
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.vocabulary import SHOWN_MARKS
 from ds4tui.errors import RequestError, TemplateError
 
 _log = logging.getLogger(__name__)
@@ -45,12 +49,21 @@ _RUN_BYTES = 256  # of an entry's containers
 _FROZEN_CLOCKS = 256
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is to be rendered."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool]
+    thinking: bool | None
+
+
 class ChatFormat:
     """A model's tokenizer and template. May be shared by threads.
 
     `stop_token_ids` end a reply. `prefix_stable` says whether a rendering begins with the
     rendering of one turn before and the reply sampled then; `prefix_reason` says in words what
-    was found when it was tried at load.
+    was found when it was tried at load. `abilities` are what the template can do, likewise.
     """
 
     def __init__(
@@ -61,6 +74,7 @@ class ChatFormat:
         self.template = template
         self.stop_token_ids = tokenizer.end_ids
         self._jinja = ChatTemplate(template, _variables(tokenizer))
+        self.abilities = probe(self._jinja)
         self._guard = _guard(tokenizer, template)
         self._runs = _RunCache(_RUN_CACHE_BYTES)
         self._clocks = _FrozenClocks(now)
@@ -86,26 +100,48 @@ class ChatFormat:
             "It is a base model: choose an instruction-tuned one to chat with.",
         )
 
-    def render(self, messages: Sequence[Message]) -> Timeline:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Timeline:
         """The timeline of `messages` up to where the assistant's next reply begins.
 
-        Text that looks like control tokens stays text. Raises RequestError for messages that
-        make no conversation, TemplateError if the template fails on them or refuses them.
+        `tools` are offered to the model; `thinking` switches it where the template can, None
+        leaves it to the template. Text that looks like control tokens stays text. Raises
+        RequestError for messages that make no conversation and for tools where the template has
+        no place for any, TemplateError if the template fails on them or refuses them.
         """
-        texts = _checked(messages)
-        marks = self._guard.choose_marks([self.template, *texts])
-        verbatim = {i for i, m in enumerate(messages) if self._is_usable(m, i)}
-        rendered = self._rendered(messages, texts, marks, verbatim)
+        told = checked(messages)
+        marks = self._choose_marks(told, tools)
+        verbatim = {i for i, m in enumerate(told) if self._is_usable(m, i)}
+        rendered = self._rendered(_Given(told, tools, thinking), marks, verbatim)
         ids = np.concatenate([self._bos(rendered), *self._parts(rendered, messages, marks)])
         if not ids.size:
             raise TemplateError("The chat template made nothing of this conversation.")
         return Timeline.of(ids)
 
-    def render_text(self, messages: Sequence[Message]) -> str:
-        """What the template makes of `messages`, replies as their texts; for people to read."""
-        texts = _checked(messages)
-        marks = self._guard.choose_marks([self.template, *texts])
-        return self._guard.reveal(self._rendered(messages, texts, marks, set()), marks)
+    def render_text(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> str:
+        """What the template makes of it, replies as their texts; for people to read."""
+        told = checked(messages)
+        marks = self._choose_marks(told, tools)
+        rendered = self._rendered(_Given(told, tools, thinking), marks, set())
+        return self._guard.reveal(rendered, marks)
+
+    def _choose_marks(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Marks:
+        if tools and not self.abilities.tools:
+            raise RequestError(
+                "This model's chat template has no place for tools.",
+                param="tools",
+                hint="Leave the tools out, or choose a model that was trained with tools.",
+            )
+        return self._guard.choose_marks([self.template, *texts_of(messages, tools)])
 
     def _is_usable(self, message: Message, index: int) -> bool:
         ids = message.sampled_ids
@@ -116,21 +152,12 @@ class ChatFormat:
         _log.debug("message %d: sampled ids of another vocabulary; its text is used", index)
         return False
 
-    def _rendered(
-        self, messages: Sequence[Message], texts: Sequence[str], marks: Marks, verbatim: set[int]
-    ) -> str:
+    def _rendered(self, given: "_Given", marks: Marks, verbatim: set[int]) -> str:
         """The template's text, with a mark for each reply of `verbatim`. A reply whose mark does
         not come out exactly once becomes text and leaves `verbatim`."""
-        now = self._clocks.of(messages)
+        now = self._clocks.of(given.messages)
         while True:
-            contents = [
-                marks.reply_mark(i) if i in verbatim else self._guard.protect(text, marks)
-                for i, text in enumerate(texts)
-            ]
-            turns = [
-                {"role": m.role, "content": c} for m, c in zip(messages, contents, strict=True)
-            ]
-            rendered = self._jinja.render(turns, now)
+            rendered = self._render_once(given, marks, verbatim, now)
             held = Counter(int(n) for n in marks.reply_pattern().findall(rendered))
             lost = {i for i in verbatim if held[i] != 1}
             if not lost:
@@ -138,19 +165,43 @@ class ChatFormat:
             _log.debug("the template does not keep the replies %s; their texts are used", lost)
             verbatim -= lost
 
+    def _render_once(
+        self, given: "_Given", marks: Marks, verbatim: set[int], now: Callable[[], datetime]
+    ) -> str:
+        def protect(text: str) -> str:
+            return self._guard.protect(text, marks)
+
+        stands = {marks.reply_mark(i) for i in verbatim}
+        # Sampled ids are all of a reply: its reasoning and its calls are not written again.
+        told = [
+            Message("assistant", marks.reply_mark(i)) if i in verbatim else m
+            for i, m in enumerate(given.messages)
+        ]
+        forms = self.abilities.forms
+        turns = [
+            turn_values(m, m.text if m.text in stands else protect(m.text), forms, protect)
+            for m in for_forms(told, forms)
+        ]
+        tools = [tool_values(tool, protect) for tool in given.tools] or None
+        return self._jinja.render(turns, now, tools=tools, thinking=given.thinking)
+
     def _parts(self, rendered: str, messages: Sequence[Message], marks: Marks) -> Iterator[Ids]:
         """The ids of `rendered` without a BOS of our own."""
         for number, piece in enumerate(marks.reply_pattern().split(rendered)):
             if number % 2:
                 yield np.array(messages[int(piece)].sampled_ids, dtype=np.int64)
                 continue
+            continues = number > 0  # text right after a reply
             for part in self.tokenizer.split(piece):
                 if isinstance(part, int):
                     yield np.array([part], dtype=np.int64)
                 else:
-                    yield self._encode(self._guard.reveal(part, marks))
+                    yield self._encode(self._guard.reveal(part, marks), continues)
+                continues = False
 
-    def _encode(self, run: str) -> Ids:
+    def _encode(self, run: str, continues: bool) -> Ids:
+        if continues and self.tokenizer.space_prefix:
+            return self.tokenizer.encode_plain(run, continues=True)
         ids = self._runs.get(run)
         if ids is None:
             ids = self.tokenizer.encode_plain(run)
@@ -196,19 +247,6 @@ class ChatFormat:
         return self.tokenizer.decode(ids, skip_special=False)
 
 
-def _checked(messages: Sequence[Message]) -> list[str]:
-    """The texts, well-formed. Raises RequestError for messages that make no conversation."""
-    if not messages:
-        raise RequestError("There are no messages.", param="messages")
-    for number, message in enumerate(messages):
-        if message.role not in ROLES:
-            raise RequestError(
-                f"Message {number} has the role {message.role!r}; roles are {', '.join(ROLES)}.",
-                param=f"messages.{number}.role",
-            )
-    return [well_formed(message.text) for message in messages]
-
-
 def _variables(tokenizer: Tokenizer) -> dict[str, str]:
     return {
         "bos_token": tokenizer.token_text(tokenizer.bos_id),
@@ -219,10 +257,12 @@ def _variables(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def _guard(tokenizer: Tokenizer, template: str) -> Guard:
-    """Protects control tokens and the user-defined ones that the template uses. Runs of blanks,
-    which many vocabularies have as user-defined tokens, forge nothing and stay themselves."""
-    used = {t for t in tokenizer.user_defined_texts if t in template and not t.isspace()}
-    kept = set(tokenizer.user_defined_texts) - used
+    """Protects control tokens, the user-defined ones that the template uses and those that mark
+    the parts of a reply. Runs of blanks, which many vocabularies have as user-defined tokens,
+    forge nothing and stay themselves."""
+    known = set(tokenizer.user_defined_texts)
+    used = {t for t in known if t in template and not t.isspace()} | (known & SHOWN_MARKS)
+    kept = known - used
     return Guard({*tokenizer.control_texts, *used}, kept)
 
 

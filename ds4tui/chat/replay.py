@@ -3,6 +3,8 @@
 Clients send replies back as text, often trimmed; the same text may be other tokens than those
 the model produced, and one differing token costs all that comes after it. So replies are
 looked up by the conversation before them and their own text, both without blanks at the ends.
+Of tool calls the names and arguments count, in whatever order clients put the keys of an object
+and whatever ids they give; reasoning, which clients drop, does not.
 """
 
 from array import array
@@ -12,7 +14,8 @@ from dataclasses import replace
 
 import xxhash
 
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat.tools import order_free
 
 # Of a reply's 16-byte key and its containers; ids come on top.
 _ENTRY_BYTES = 256
@@ -36,15 +39,21 @@ class ReplayMemory:
         return self._bytes
 
     def remember(
-        self, messages: Sequence[Message], reply_text: str, sampled_ids: Sequence[int]
+        self,
+        messages: Sequence[Message],
+        reply_text: str,
+        sampled_ids: Sequence[int],
+        tool_calls: Sequence[ToolCall] = (),
     ) -> None:
-        """`reply_text` was shown for `messages`, and `sampled_ids` are its tokens."""
+        """`reply_text` was shown and `tool_calls` were made for `messages`; `sampled_ids` are
+        the tokens of all of it."""
         hasher = _Conversation()
         for message in messages:
             hasher.add(message)
-        self._forget(hasher.key(reply_text))
+        key = hasher.key(reply_text, tool_calls)
+        self._forget(key)
         ids = array("q", sampled_ids)
-        self._replies[hasher.key(reply_text)] = ids
+        self._replies[key] = ids
         self._bytes += _size(ids)
         while len(self._replies) > self._max_entries or self._bytes > self._max_bytes:
             self._forget(next(iter(self._replies)))
@@ -62,7 +71,7 @@ class ReplayMemory:
     def _with_ids(self, message: Message, before: "_Conversation") -> Message:
         if message.role != "assistant" or message.sampled_ids is not None:
             return message
-        key = before.key(message.text)
+        key = before.key(message.text, message.tool_calls)
         ids = self._replies.get(key)
         if ids is None:
             return message
@@ -80,21 +89,26 @@ def _size(ids: "array[int]") -> int:
 
 
 class _Conversation:
-    """Running hash (xxh3_128) of roles and stripped texts; lengths keep them apart."""
+    """Running hash (xxh3_128) of roles, stripped texts and calls; lengths keep them apart."""
 
     def __init__(self) -> None:
         self._hasher = xxhash.xxh3_128()
 
     def add(self, message: Message) -> None:
-        self._hasher.update(_framed(message.role, message.text))
+        self._hasher.update(_framed(message.role, message.text, message.tool_calls))
 
-    def key(self, reply_text: str) -> bytes:
+    def key(self, reply_text: str, tool_calls: Sequence[ToolCall]) -> bytes:
         """The key of a reply to the conversation so far."""
         hasher = self._hasher.copy()
-        hasher.update(_framed("reply", reply_text))
+        hasher.update(_framed("reply", reply_text, tool_calls))
         return hasher.digest()
 
 
-def _framed(role: str, text: str) -> bytes:
+def _framed(role: str, text: str, calls: Sequence[ToolCall]) -> bytes:
+    parts = [_part(role, text), *(_part("call", order_free(call)) for call in calls)]
+    return b"".join(parts)
+
+
+def _part(name: str, text: str) -> bytes:
     data = text.strip().encode("utf-8", "surrogatepass")
-    return f"{role} {len(data)} ".encode() + data
+    return f"{name} {len(data)} ".encode() + data

@@ -6,6 +6,7 @@ keeps it from the process; only its running time is not bounded (ranges are).
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -20,6 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from ds4tui.errors import TemplateError
 
 _FILE_NAME = "<chat template>"
+_NOT_ASCII = re.compile("[^\x00-\x7f\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _HINT = "Another conversion of this model may have a template that works."
 
 # What template code can raise; MemoryError and the like are not the template's own.
@@ -73,16 +75,22 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         now: Callable[[], datetime] = datetime.now,
         add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
     ) -> str:
-        """The text of `messages` (role and content each). `now` is what strftime_now shows.
+        """The text of `messages` (role and content each). `now` is what strftime_now shows;
+        `thinking` None leaves it to the template.
 
         Raises TemplateError naming the template's line.
         """
+        # Qwen and GLM call it by the one name, DeepSeek by the other.
+        switch = {} if thinking is None else {"enable_thinking": thinking, "thinking": thinking}
         try:
             return self._template.render(
                 messages=messages,
                 add_generation_prompt=add_generation_prompt,
-                tools=None,
+                tools=tools,
+                **switch,
                 strftime_now=lambda form: now().strftime(form),
                 **self._variables,
             )
@@ -112,14 +120,12 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes for HTML, which no model was trained on."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+    """Jinja's own filter escapes for HTML, which no model was trained on. Characters of private
+    use are never escaped: among them are the marks that keep people's text apart."""
+    text = json.dumps(
+        value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text) if ensure_ascii else text
 
 
 def _raise_exception(message: str) -> NoReturn:

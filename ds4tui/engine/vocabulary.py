@@ -23,6 +23,13 @@ _DAMAGED = "The file is damaged or badly converted: get another conversion of th
 _PREFIX = "tokenizer.ggml."
 _CONTROL_KINDS = (TokenType.CONTROL, TokenType.UNKNOWN)
 
+# Marks inside a reply that whoever reads it must see. Some files call them control tokens, whose
+# text is never shown; they are user-defined here, as most files have it.
+SHOWN_MARKS = frozenset(
+    "<think> </think> <tool_call> </tool_call> <tool_response> </tool_response> "
+    "<arg_key> </arg_key> <arg_value> </arg_value> ｜DSML｜".split()
+)
+
 # What other kinds of tokenizers are called by those who made them.
 _OTHER_KINDS = {
     "bert": "WordPiece, of embedding models",
@@ -110,7 +117,7 @@ def read_vocabulary(gguf: GGUFFile, findings: Findings | None = None) -> Vocabul
         )
     rule = _rule(gguf) if model == "gpt2" else None
     texts: list[str] = gguf.key(_PREFIX + "tokens", list)
-    kinds = _kinds(gguf, len(texts))
+    kinds = _with_shown_marks(_kinds(gguf, len(texts)), texts)
     plain = _plain(texts, kinds, with_bytes=rule is not None)
     pieces: BytePieces | SentencePieces
     if rule is None:
@@ -169,6 +176,13 @@ def _kinds(gguf: GGUFFile, count: int) -> npt.NDArray[np.int32]:
             f"{gguf.path.name}: token {wrong[0]:,} is of the unknown type {kinds[wrong[0]]}.",
             _DAMAGED,
         )
+    return kinds
+
+
+def _with_shown_marks(kinds: npt.NDArray[np.int32], texts: Sequence[str]) -> npt.NDArray[np.int32]:
+    for token_id in np.flatnonzero(kinds == TokenType.CONTROL).tolist():
+        if texts[token_id] in SHOWN_MARKS:
+            kinds[token_id] = TokenType.USER_DEFINED
     return kinds
 
 

@@ -26,6 +26,8 @@ SPECIALS = (
     ("<b>", USER_DEFINED),  # in none
     ("\n\n", USER_DEFINED),
     ("|>!", USER_DEFINED),  # in none, but it could end a control token
+    ("<tool_call>", CONTROL),  # a mark inside replies that a file calls control
+    ("</tool_call>", USER_DEFINED),
 )
 ID = {text: 257 + number for number, (text, _) in enumerate(SPECIALS)}
 
@@ -118,3 +120,106 @@ ALTERNATING = """{% for m in messages %}
 
 def controls(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     return [i for i in ids if tokenizer.is_control(i)]
+
+
+# --- templates with tools, thinking and forms of content, in the manner of real families ----
+
+# Qwen2.5's manner: Hermes' syntax, arguments as objects.
+HERMES = """{%- if tools %}
+{{- '<|im_start|>system\n' ~ (messages[0].content if messages[0].role == 'system' else 'Help.') }}
+{%- for tool in tools %}{{ '\n' ~ (tool | tojson) }}{% endfor %}
+{{- '\n<tool_call>\n{"name": <name>, "arguments": <object>}\n</tool_call><|im_end|>\n' }}
+{%- elif messages[0].role == 'system' %}
+{{- '<|im_start|>system\n' ~ messages[0].content ~ '<|im_end|>\n' }}
+{%- endif %}
+{%- for m in messages %}
+{%- if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}
+{{- '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}
+{%- elif m.role == 'assistant' %}
+{{- '<|im_start|>assistant' ~ ('\n' ~ m.content if m.content else '') }}
+{%- for call in m.tool_calls %}
+{{- '\n<tool_call>\n{"name": "' ~ call.function.name ~ '", "arguments": ' }}
+{{- (call.function.arguments | tojson) ~ '}\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\n' }}
+{%- elif m.role == 'tool' %}
+{{- '<|im_start|>user\n<tool_response>\n' ~ m.content ~ '\n</tool_response><|im_end|>\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+# Qwen3's: reasoning of turns after the last question, thinking that can be switched off.
+THINKING = """{%- set ns = namespace(last=0) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}
+{%- endfor %}
+{%- for m in messages %}
+{{- '<|im_start|>' ~ m.role ~ '\n' }}
+{%- if m.role == 'assistant' and m.reasoning_content and loop.index0 > ns.last %}
+{{- '<think>\n' ~ m.reasoning_content.strip() ~ '\n</think>\n\n' }}
+{%- endif %}
+{{- m.content ~ '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and enable_thinking is false %}
+{{- '<think>\n\n</think>\n\n' }}
+{%- endif %}
+{%- endif %}"""
+
+# Llama 3's: tools by their parts, "parameters", results of a role of their own.
+BY_PARTS = """{{- bos_token }}
+{%- if tools %}<|system|>
+{%- for tool in tools %}
+{{- tool.function.name ~ ': ' ~ tool.function.description ~ '\n' }}
+{%- for key, schema in tool.function.parameters.properties.items() %}
+{{- key ~ ' ' ~ schema.type }}
+{{- '!' if key in tool.function.parameters.required else '?' }}
+{%- if schema.type == 'string' %} text{% endif %}{{ '\n' }}
+{%- endfor %}
+{%- endfor %}<|end|>
+{%- endif %}
+{%- for m in messages %}
+{%- if 'tool_calls' in m %}
+{%- set call = m.tool_calls[0].function %}
+{{- '<|assistant|>{"name": "' ~ call.name ~ '", "parameters": ' ~ (call.arguments | tojson) }}
+{{- '}<|end|>' }}
+{%- elif m.role == 'tool' %}
+{{- '<|tool|>' ~ (m.content | tojson) ~ '<|end|>' }}
+{%- else %}
+{{- '<|' ~ m.role ~ '|>' ~ (m.content | trim) ~ '<|end|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+
+# DeepSeek's: no content beside calls, arguments as text.
+BY_TEXT = """{%- for m in messages %}
+{%- if m.role == 'assistant' and m.content is none %}
+{%- for call in m.tool_calls %}
+{{- '<|tool|>' + call.type + '<|end|>' + call.function.name + '\n```json\n' }}
+{{- call.function.arguments + '\n```' }}
+{%- endfor %}
+{%- else %}
+{{- '<|' + m.role + '|>' + m.content }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+
+# Gemma's: no system turns, the assistant is the model, strictly one after the other.
+NO_SYSTEM = """{{- bos_token }}
+{%- for m in messages %}
+{%- if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('Conversation roles must alternate') }}
+{%- endif %}
+{{- '<|' ~ ('tool' if m.role == 'assistant' else m.role) ~ '|>\n' ~ (m.content | trim) }}
+{{- '<|end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}<|tool|>{{ '\n' }}{% endif %}"""
+
+# SmolVLM's: content is a list of parts.
+PARTS = """{%- for m in messages %}
+{{- '<|' ~ m.role ~ '|>' }}
+{%- for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}
+{{- '<|end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.engine.gguf import GGUFFile
@@ -134,6 +134,56 @@ def test_books_are_kept_in_any_history(data: st.DataObject) -> None:
         for known, wanted in expected.items():
             found = memory.recall(with_reply(known))[2].sampled_ids
             assert found in (None, wanted)
+
+
+def calling(*arguments: str, text: str = "", name: str = "f", reasoning: str = "") -> Message:
+    calls = tuple(ToolCall(f"id{n}", name, a) for n, a in enumerate(arguments))
+    return Message("assistant", text, reasoning=reasoning, tool_calls=calls)
+
+
+@pytest.fixture
+def called() -> ReplayMemory:
+    made = ReplayMemory()
+    calls = calling('{"a": 1, "b": [1, 2]}').tool_calls
+    made.remember(QUESTION, "", (7, 8), calls)
+    made.remember([*QUESTION, calling('{"a": 1, "b": [1, 2]}'), RESULT], "Done.", (9,))
+    return made
+
+
+RESULT = Message("tool", "ok", tool_call_id="id0")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        calling('{"b":[1,2],  "a":1}'),
+        calling('{"a": 1, "b": [1, 2]}', reasoning="dropped or not"),
+        calling('{"a": 1, "b": [1, 2]}', text=" \n"),
+        replace(calling("{}"), tool_calls=(ToolCall("other", "f", '{"a":1,"b":[1,2]}'),)),
+    ],
+)
+def test_calls_are_known_whatever_the_order_of_keys_and_their_ids(
+    called: ReplayMemory, reply: Message
+) -> None:
+    told = called.recall([*QUESTION, reply, RESULT, Message("assistant", "Done.")])
+    assert [m.sampled_ids for m in told] == [None, None, (7, 8), None, (9,)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        calling(),
+        calling('{"a": 1, "b": [2, 1]}'),
+        calling('{"a": "1", "b": [1, 2]}'),
+        calling('{"a": 1, "b": [1, 2]}', '{"a": 1, "b": [1, 2]}'),
+        calling('{"a": 1, "b": [1, 2]}', name="g"),
+        calling('{"a": 1, "b": [1, 2]}', text="So."),
+        calling("no JSON"),
+    ],
+)
+def test_other_calls_are_not_known(called: ReplayMemory, reply: Message) -> None:
+    told = called.recall([*QUESTION, reply, RESULT, Message("assistant", "Done.")])
+    assert all(m.sampled_ids is None for m in told)
 
 
 # --- with a format: what is sent back renders to what is resident -----------

@@ -150,6 +150,12 @@ def test_bos_is_added_if_the_model_wants_it(
     assert made.encode("x") == [120]
 
 
+def test_marks_inside_replies_are_shown_even_if_a_file_calls_them_control(tmp_path: Path) -> None:
+    made = tokenizer_of(tmp_path, ("<tool_call>", CONTROL), ("</think>", CONTROL), ("<x>", CONTROL))
+    assert dict(made.control_texts) == {"<x>": 259}
+    assert made.decode([257, 120, 258, 259]) == "<tool_call>x</think>"
+
+
 def test_end_ids_are_what_the_file_names_and_known_control_tokens(tmp_path: Path) -> None:
     specials = (("<|im_end|>", CONTROL), ("<end_of_turn>", NORMAL), ("<|eot_id|>", CONTROL))
     made = tokenizer_of(tmp_path, *specials, eos_token_id=5, eot_token_id=6, eom_token_id=7)

@@ -1,0 +1,102 @@
+"""What a chat template can do, found by rendering small conversations at load.
+
+Templates do not say what they take: they fail, or leave out what they do not know. So words that
+occur nowhere else are given in every form that templates are known to take, and looked for in
+what comes out.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ds4tui.chat.messages import Message, Tool, ToolCall
+from ds4tui.chat.template import ChatTemplate
+from ds4tui.chat.turns import Forms, for_forms, tool_values, turn_values
+from ds4tui.errors import TemplateError
+
+_log = logging.getLogger(__name__)
+
+_USER = Message("user", "Zqusr")
+_SYSTEM = Message("system", "Zqsys")
+_CALL = ToolCall("call00001", "zqtool", '{"zqkey": "zqvalue"}')
+_CALLING = Message("assistant", "", tool_calls=(_CALL,))
+_RESULT = Message("tool", "Zqresult", tool_call_id="call00001", name="zqtool")
+_TOOL = Tool("zqtool", "Zqdoc", '{"type": "object", "properties": {"zqkey": {"type": "string"}}}')
+
+# How calls are written, by what a template makes of one; the first that fits counts.
+_SYNTAXES = (("hermes", re.compile(r'<tool_call>\s*\{\s*"name":\s*"zqtool"')),)
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """`tool_syntax` is how calls are written ("hermes"), None if in a way that is not read here
+    or not at all. `tools` says whether descriptions of tools come out, `thinking_switch` whether
+    thinking can be switched, `reasoning` whether that of the last turn is written."""
+
+    forms: Forms
+    tools: bool
+    tool_syntax: str | None
+    thinking_switch: bool
+    reasoning: bool
+
+
+def probe(template: ChatTemplate) -> Abilities:
+    """Never fails: a template that always does can do nothing."""
+    forms = _content_form(template)
+    rendered = _render(template, [_SYSTEM, _USER], forms)
+    if not {"Zqsys", "Zqusr"} <= _words(rendered):
+        forms = replace(forms, system_role=False)
+    forms, called = _call_forms(template, forms)
+    offered = _render(template, [_USER], forms, tools=(_TOOL,))
+    on, off = (_render(template, [_USER], forms, thinking=on) for on in (True, False))
+    thought = [_USER, Message("assistant", "Zqreply", reasoning="Zqthought")]
+    return Abilities(
+        forms=forms,
+        tools={"zqtool", "zqkey"} <= _words(offered),
+        tool_syntax=next((name for name, known in _SYNTAXES if known.search(called)), None),
+        thinking_switch=on != off,
+        reasoning="Zqthought" in _render(template, thought, forms),
+    )
+
+
+def _content_form(template: ChatTemplate) -> Forms:
+    for forms in (Forms(), Forms(content_parts=True)):
+        if "Zqusr" in _render(template, [_USER], forms):
+            return forms
+    return Forms()
+
+
+def _call_forms(template: ChatTemplate, forms: Forms) -> tuple[Forms, str]:
+    """The forms in which a call comes out with its arguments, and what comes out."""
+    conversation = [_USER, _CALLING, _RESULT]
+    for arguments_text in (False, True):
+        for empty in ("", None):
+            tried = replace(forms, arguments_text=arguments_text, empty_content=empty)
+            rendered = _render(template, conversation, tried, tools=(_TOOL,))
+            # In single quotes or escaped the arguments are those of another form.
+            if "zqvalue" in rendered and not re.search(r"""'zqkey'|\\"zqkey""", rendered):
+                return tried, rendered
+    return replace(forms, calls=False), ""
+
+
+def _render(
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    forms: Forms,
+    tools: Sequence[Tool] = (),
+    thinking: bool | None = None,
+) -> str:
+    """What comes out, "" for a template that fails on it."""
+    turns = [turn_values(m, m.text, forms, str) for m in for_forms(messages, forms)]
+    try:
+        return template.render(
+            turns, tools=[tool_values(tool, str) for tool in tools] or None, thinking=thinking
+        )
+    except TemplateError as exc:
+        _log.debug("probe: %s", exc)
+        return ""
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))

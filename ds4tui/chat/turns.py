@@ -1,0 +1,177 @@
+"""Messages as the values that chat templates read.
+
+Templates differ in what they take: content as text or as a list of parts, arguments as an object
+or as text, no content beside tool calls as "" or none, system messages or not. `Forms` says what
+one takes; probing.py tries it at load.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ds4tui.chat.messages import ROLES, Message, Tool, ToolCall
+from ds4tui.chat.tools import canonical_arguments
+from ds4tui.engine.tokenizer import well_formed
+from ds4tui.errors import RequestError
+
+Protect = Callable[[str], str]
+
+# Words of the forms and of JSON Schema, which templates look up and compare with. Nobody can
+# forge a turn with them, and marks inside would hide them from the template.
+_OWN_WORDS = frozenset(
+    "type function name description parameters properties required items enum default title "
+    "anyOf object array string number integer boolean null text".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What a template takes. Without `system_role` a system text begins the next user turn;
+    without `calls` tool calls are written into the content, in Hermes' syntax."""
+
+    content_parts: bool = False
+    system_role: bool = True
+    calls: bool = True
+    arguments_text: bool = False
+    empty_content: str | None = ""
+
+
+def checked(messages: Sequence[Message]) -> list[Message]:
+    """The messages, their texts well-formed and their arguments canonical.
+
+    Raises RequestError for messages that make no conversation.
+    """
+    if not messages:
+        raise RequestError("There are no messages.", param="messages")
+    return [_checked(message, number) for number, message in enumerate(messages)]
+
+
+def _checked(message: Message, number: int) -> Message:
+    where = f"messages.{number}"
+    if message.role not in ROLES:
+        raise RequestError(
+            f"Message {number} has the role {message.role!r}; roles are {', '.join(ROLES)}.",
+            param=f"{where}.role",
+        )
+    if message.tool_calls and message.role != "assistant":
+        raise RequestError(
+            f"Message {number} has tool calls, which only assistants make.",
+            param=f"{where}.tool_calls",
+        )
+    calls = [
+        replace(call, arguments=canonical_arguments(call.arguments, f"{where}.tool_calls.{place}"))
+        for place, call in enumerate(message.tool_calls)
+    ]
+    return replace(
+        message,
+        text=well_formed(message.text),
+        reasoning=well_formed(message.reasoning),
+        tool_calls=tuple(calls),
+    )
+
+
+def texts_of(messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:
+    """Every text that somebody else wrote, as the template will see it."""
+    for message in messages:
+        yield from (message.text, message.reasoning, message.tool_call_id, message.name)
+        for call in message.tool_calls:
+            yield from (call.id, call.name, *_strings(json.loads(call.arguments)))
+    for tool in tools:
+        yield from (tool.name, tool.description, *_strings(json.loads(tool.parameters)))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings in a JSON value, keys among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def tool_values(tool: Tool, protect: Protect) -> dict[str, Any]:
+    """A tool in the form that templates write out or take apart."""
+    function: dict[str, Any] = {"name": protect(tool.name)}
+    if tool.description:
+        function["description"] = protect(tool.description)
+    function["parameters"] = _protected(json.loads(tool.parameters), protect)
+    return {"type": "function", "function": function}
+
+
+def turn_values(message: Message, content: str, forms: Forms, protect: Protect) -> dict[str, Any]:
+    """One message; `content` is protected already."""
+    calls = message.tool_calls if forms.calls else ()
+    values: dict[str, Any] = {"role": message.role}
+    if calls and not content:
+        values["content"] = forms.empty_content
+    elif forms.content_parts:
+        values["content"] = [{"type": "text", "text": content}]
+    else:
+        values["content"] = content
+    if message.reasoning:
+        values["reasoning_content"] = protect(message.reasoning)
+    if calls:
+        values["tool_calls"] = [_call_values(call, forms, protect) for call in calls]
+    if message.tool_call_id:
+        values["tool_call_id"] = protect(message.tool_call_id)
+    if message.name:
+        values["name"] = protect(message.name)
+    return values
+
+
+def _call_values(call: ToolCall, forms: Forms, protect: Protect) -> dict[str, Any]:
+    arguments = _protected(json.loads(call.arguments), protect)
+    if forms.arguments_text:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    function = {"name": protect(call.name), "arguments": arguments}
+    return {"id": protect(call.id), "type": "function", "function": function}
+
+
+def _protected(value: Any, protect: Protect) -> Any:
+    """A JSON value with all strings in it protected, keys too."""
+    if isinstance(value, str):
+        return value if value in _OWN_WORDS else protect(well_formed(value))
+    if isinstance(value, dict):
+        return {_protected(k, protect): _protected(v, protect) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_protected(item, protect) for item in value]
+    return value
+
+
+def for_forms(messages: Sequence[Message], forms: Forms) -> list[Message]:
+    """The messages with what the template has no place for written where it has one."""
+    told = list(messages)
+    if not forms.calls:
+        told = [_calls_written_out(message) for message in told]
+    return told if forms.system_role else _system_in_user_turns(told)
+
+
+def _calls_written_out(message: Message) -> Message:
+    if not message.tool_calls or message.sampled_ids is not None:
+        return message
+    calls = [
+        f'<tool_call>\n{{"name": {json.dumps(c.name)}, "arguments": {c.arguments}}}\n</tool_call>'
+        for c in message.tool_calls
+    ]
+    text = "\n".join([*([message.text] if message.text else []), *calls])
+    return replace(message, text=text, tool_calls=())
+
+
+def _system_in_user_turns(messages: Sequence[Message]) -> list[Message]:
+    """A system text goes before the next user's; at the end it is a user's own turn."""
+    told: list[Message] = []
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "system":
+            waiting.append(message.text)
+        elif message.role == "user" and waiting:
+            told.append(replace(message, text="\n\n".join([*waiting, message.text])))
+            waiting = []
+        else:
+            told.append(message)
+    return [*told, Message("user", "\n\n".join(waiting))] if waiting else told
