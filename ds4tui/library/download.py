@@ -19,6 +19,10 @@ CHUNK_BYTES = 256 * 2**10
 # Tries in a row that bring nothing; a try that brings bytes starts the count anew.
 FRUITLESS_TRIES = 3
 
+# Networks that deliver files refuse to send more than 50 GB in one answer: more is asked for in
+# pieces.
+PIECE_BYTES = 32 * 10**9
+
 # Beside what is written there must be room for everybody else.
 SPARE_BYTES = 16 * 2**20
 
@@ -46,7 +50,10 @@ def download(
     while True:
         before = length_of(part)
         try:
-            return _fetch(address, part, expected_bytes, report, step)
+            _fetch(address, part, expected_bytes, report, step)
+            is_one_of_pieces = expected_bytes > PIECE_BYTES
+            if not (is_one_of_pieces and before < length_of(part) < expected_bytes):
+                return
         except _Broken as exc:
             fruitless = 0 if length_of(part) > before else fruitless + 1
             if fruitless >= FRUITLESS_TRIES:
@@ -85,8 +92,11 @@ def _fetch(
     address: web.Address, part: Path, expected_bytes: int, report: Report, step: str
 ) -> None:
     start = length_of(part)
+    in_pieces = expected_bytes > PIECE_BYTES
+    last = str(min(start + PIECE_BYTES, expected_bytes) - 1) if in_pieces else ""
     try:
-        response = web.get(address, {"Range": f"bytes={start}-"} if start else {})
+        asks = {"Range": f"bytes={start}-{last}"} if start or in_pieces else {}
+        response = web.get(address, asks)
     except urllib.error.HTTPError as exc:  # 416: nothing is left to fetch
         exc.close()
         return
@@ -95,7 +105,7 @@ def _fetch(
             start = 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else 0
-        meter = Meter(step, total or expected_bytes, report)
+        meter = Meter(step, expected_bytes if in_pieces or not total else total, report)
         meter.start(start)
         with _opened(part, "ab" if start else "wb") as file:
             _copy(response, file, part, meter)

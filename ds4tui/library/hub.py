@@ -19,7 +19,7 @@ from ds4tui.files import move_into_place, write_atomically
 from ds4tui.library import checksum
 from ds4tui.library.discover import snapshots
 from ds4tui.library.download import check_space, disk_error, download, length_of
-from ds4tui.library.hub_errors import hub_hints, telling_what_went_wrong
+from ds4tui.library.hub_errors import Unreachable, hub_hints, telling_what_went_wrong
 from ds4tui.library.hub_names import (
     PREFERRED_QUANTS,
     HubModel,
@@ -71,9 +71,8 @@ def pull_from_hub(text: str, report: Report = lambda at: None) -> Path:
     try:
         with telling_what_went_wrong(wanted, api.endpoint):
             repository = _ask(api, wanted, report)
-    except ConnectionError as exc:  # nothing answered: a model that is there will do
-        told = exc.__cause__ if isinstance(exc.__cause__, DownloadError) else None
-        return _any_present(wanted, cache, told or _offline(wanted, cache))
+    except Unreachable as exc:  # a model that is there will do
+        return _any_present(wanted, cache, exc)
     model = choose(wanted, repository.files)
     _tell_choice(wanted, model, repository, report)
     try:
@@ -156,13 +155,18 @@ def _ask(api: "HfApi", wanted: HubName, report: Report) -> _Repository:
     info = api.model_info(wanted.repo, files_metadata=True, timeout=30)
     if info.sha is None:
         raise DownloadError(f"{wanted.repo} is empty.", "Choose another repository.")
-    files = {sibling.rfilename: _file(sibling) for sibling in info.siblings or ()}
+    files = {s.rfilename: _file(s) for s in info.siblings or () if _is_inside(s.rfilename)}
     return _Repository(info.id, info.sha, files)
 
 
+def _is_inside(name: str) -> bool:
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
 def _file(sibling: Any) -> _File:
-    known = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-    return _File(sibling.rfilename, sibling.size or 0, known or "")
+    known = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
+    # It becomes a file's name: nothing else may.
+    return _File(sibling.rfilename, sibling.size or 0, known if checksum.is_checksum(known) else "")
 
 
 def _tell_choice(wanted: HubName, model: HubModel, repository: _Repository, report: Report) -> None:
@@ -193,6 +197,12 @@ def _fetch_all(
     locks = cache / ".locks" / folder.name
     locks.mkdir(parents=True, exist_ok=True)
     files = [repository.files[name] for name in model.files]
+    for file in files:
+        if not file.checksum:
+            raise DownloadError(
+                f"The hub gives no checksum of {file.name}: it would not be known to be right.",
+                "Choose another repository.",
+            )
     paths = []
     with only_one(locks / "ds4tui.lock", report):
         missing = sum(f.size_bytes - _have(f, folder) for f in files)
@@ -233,9 +243,9 @@ def _address(api: "HfApi", repository: _Repository, file: _File) -> Address:
 
     url = hf_hub_url(repository.name, file.name, revision=repository.commit, endpoint=api.endpoint)
     metadata = get_hf_file_metadata(url, token=None, endpoint=api.endpoint)
-    if not checksum.is_checksum(file.checksum) or metadata.etag != file.checksum:
+    if metadata.etag != file.checksum:
         raise DownloadError(
-            f"The hub says two things about {file.name}: its checksum is {file.checksum or 'none'} "
+            f"The hub says two things about {file.name}: its checksum is {file.checksum} "
             f"and {metadata.etag}.",
             "Try again later: run the same command.",
         )

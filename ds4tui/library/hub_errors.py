@@ -14,13 +14,14 @@ from ds4tui.library.hub_names import HubName
 BAD_TOKEN = "Invalid credentials in Authorization header"
 
 
-class Unreachable(ConnectionError):
-    """Nothing answered; its cause is the DownloadError that says so."""
+class Unreachable(DownloadError):
+    """Nothing answered."""
 
 
 @contextmanager
 def telling_what_went_wrong(wanted: HubName, endpoint: str) -> Iterator[None]:
-    """Errors of huggingface_hub as DownloadError, or as Unreachable."""
+    """Errors of huggingface_hub as DownloadError, Unreachable if nothing answered. What comes of
+    an answer that is none of a hub (it parses what it gets without checking) counts as one."""
     from huggingface_hub import errors
 
     # The root of its HTTP client's errors: the client is another one from version to version.
@@ -40,8 +41,9 @@ def telling_what_went_wrong(wanted: HubName, endpoint: str) -> Iterator[None]:
         said = exc.response.headers.get("X-Error-Message", "")
         raise _refused(wanted.repo, endpoint, exc.response.status_code, said) from exc
     except (client_error, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as exc:
-        raise Unreachable from web.unreachable(endpoint, _root_of(exc))
-    except (errors.HFValidationError, errors.FileMetadataError, ValueError) as exc:
+        told = web.unreachable(endpoint, _root_of(exc))
+        raise Unreachable(told.message, told.hint) from exc
+    except (ValueError, TypeError, KeyError, AttributeError, errors.FileMetadataError) as exc:
         raise DownloadError(
             f"{urlsplit(endpoint).hostname} gave no usable answer about {wanted.repo}: "
             f"{' '.join(str(exc).split())[:200]}.",

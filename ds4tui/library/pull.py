@@ -45,6 +45,11 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
     """
     model = CATALOGUE.get(name.lower())
     if model is None:
+        if os.path.isfile(name):
+            raise DownloadError(
+                f"{name} is a file on this machine: there is nothing to fetch.",
+                f"Open it: ds4tui -m {name}",
+            )
         if looks_like_hub_name(name):
             from ds4tui.library.hub import pull_from_hub
 

@@ -25,6 +25,8 @@ class FakeHub:
     plain_git: set[str] = field(default_factory=set)  # files that are not in LFS
     token: str | None = None  # wanted for the files: the repository is gated
     private: bool = False  # the token is wanted for the repository itself
+    info: bytes | None = None  # what is answered instead of the list of files
+    hangs_up: str = ""  # on requests whose path has this in it
     status: int = 200
     lies_about_checksum: bool = False
     corrupts: int = 0  # that many answers have a wrong byte
@@ -72,10 +74,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append((self.command, path, asked, headers.get("Authorization")))
         has_token = headers.get("Authorization") == f"Bearer {self.hub.token}"
         resolved = re.fullmatch(rf"/{REPO}/resolve/({COMMIT}|main)/(.+)", path)
-        if self.hub.status != 200:
+        if self.hub.hangs_up and self.hub.hangs_up in path:
+            self.close_connection = True
+        elif self.hub.status != 200:
             self._send(self.hub.status, b"")
         elif path == f"/api/models/{REPO}" and (has_token or not self.hub.private):
-            self._send(200, json.dumps(self._info()).encode())
+            info = json.dumps(self._info()).encode()
+            self._send(200, info if self.hub.info is None else self.hub.info)
         elif path.startswith("/api/models/"):
             said = "Invalid username or password."
             if headers.get("Authorization") == "Bearer unknown":
@@ -124,9 +129,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.hub.corrupts:
             self.hub.corrupts -= 1
             content = content[:-1] + bytes([content[-1] ^ 1])
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
-        body = content[start:]
-        headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+        first, _, last = (asked or "bytes=0-").removeprefix("bytes=").partition("-")
+        start, end = int(first), int(last or len(content) - 1) + 1
+        body = content[start:end]
+        headers = {"Content-Range": f"bytes {start}-{end - 1}/{len(content)}"}
         self.send_response(206 if asked else 200)
         for key, value in headers.items() if asked else ():
             self.send_header(key, value)

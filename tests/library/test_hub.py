@@ -380,9 +380,60 @@ def test_a_hub_that_refuses(
     assert hint in refused(REPO, f"answered {status}", tmp_path)
 
 
-def test_a_server_that_is_no_hub(hub: FakeHub, cache: Path, tmp_path: Path) -> None:
+def test_a_hub_whose_checksum_is_wrong(hub: FakeHub, cache: Path, tmp_path: Path) -> None:
     hub.lies_about_checksum = True
     refused(REPO, "arrived damaged", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        b"<html>hello</html>",
+        b"[]",
+        b"3",
+        b"{}",
+        b'{"id": "someone/Tiny-GGUF", "sha": "c1", "siblings": [3]}',
+        b'{"id": "someone/Tiny-GGUF", "sha": "c1", "siblings": [{"rfilename": "a-Q4_K_M.gguf"}]}',
+        b'{"id": "someone/Tiny-GGUF", "sha": "c1", "siblings": [{"rfilename": "a-Q4_K_M.gguf",'
+        b' "size": 3, "blobId": "../../../x"}]}',
+        b'{"id": "someone/Tiny-GGUF", "sha": "c1", "siblings": [{"rfilename":'
+        b' "../../a-Q4_K_M.gguf", "size": 3, "blobId": "' + b"0" * 40 + b'"}]}',
+    ],
+)
+def test_a_server_that_is_no_hub(hub: FakeHub, cache: Path, tmp_path: Path, info: bytes) -> None:
+    hub.info = info
+    refused(REPO, "no usable answer|is empty|no GGUF|no checksum", tmp_path)
+    assert not list(tmp_path.rglob("*.gguf"))
+
+
+@pytest.mark.parametrize("where", ["/api/models/", "/resolve/"])
+def test_a_hub_that_hangs_up(hub: FakeHub, cache: Path, tmp_path: Path, where: str) -> None:
+    hub.hangs_up = where
+    assert "network" in refused(REPO, "127.0.0.1 cannot be reached: ", tmp_path)
+
+
+def test_a_huge_file_is_asked_for_in_pieces(
+    hub: FakeHub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "PIECE_BYTES", 250_000)
+    monkeypatch.setattr(downloading.download, "__defaults__", (lambda seconds: None,))
+    hub.drops = [250_000, 1000]
+    said: list[PullProgress] = []
+    assert fetch(REPO, tmp_path, said).read_bytes() == hub.files[Q4]
+    size = len(hub.files[Q4])
+    assert hub.fetched == [
+        (Q4, "bytes=0-249999"),
+        (Q4, "bytes=250000-499999"),
+        (Q4, f"bytes=251000-{501_000 - 1}"),
+        (Q4, f"bytes=501000-{size - 1}"),
+    ]
+    assert {p.total_bytes for p in said if p.step == "fetching"} == {size}
+
+
+def test_a_file_that_is_here_is_not_fetched(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"x")
+    assert f"ds4tui -m {path}" in refused(str(path), "is a file on this machine", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["/b:", "a/../b", "a/b/../c.gguf", "a b/c", "a/b:Q4/x.gguf"])
