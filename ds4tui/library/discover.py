@@ -59,7 +59,7 @@ def survey(own_folder: Path) -> Survey:
     found.models += _own(own_folder, walk)
     found.models += _hub(hub_cache(), walk)
     for folder in lm_studio_models():
-        found.models += _by_folder(folder, "LM Studio", walk)
+        found.models += _by_folder(folder, "LM Studio", walk, flat=folder)
     for folder in llama_cpp_caches():
         found.models += _llama_cpp(folder, walk)
     for folder in ollama_models():
@@ -184,8 +184,8 @@ def _plain_name(path: Path, folder: Path) -> str:
     return (path.parent.relative_to(folder) / stem).as_posix()
 
 
-def _by_folder(top: Path, source: str, walk: _Walk) -> list[Found]:
-    """OWNER/REPO/FILE.gguf, as LM Studio keeps them."""
+def _by_folder(top: Path, source: str, walk: _Walk, flat: Path | None) -> list[Found]:
+    """Models by their paths below `top`: OWNER/REPO/FILE.gguf, as LM Studio keeps them."""
     files = list(walk.files(top))
     models = _grouped([path for path in files if _is_gguf(path)], source)
     named = [replace(m, name=m.path.relative_to(top).as_posix()) for m in models]
@@ -193,7 +193,7 @@ def _by_folder(top: Path, source: str, walk: _Walk) -> list[Found]:
         Found(folder.relative_to(top).as_posix(), folder, source, problem=problem)
         for folder, problem in mlx_format.folders(files)
     ]
-    return _with_eyes(named, flat=top)
+    return _with_eyes(named, flat)
 
 
 def _hub(cache: Path, walk: _Walk) -> list[Found]:
@@ -204,7 +204,7 @@ def _hub(cache: Path, walk: _Walk) -> list[Found]:
             continue
         names: set[str] = set()
         for snapshot in snapshots(repository):
-            for model in _by_folder(snapshot, "Hugging Face", walk):
+            for model in _by_folder(snapshot, "Hugging Face", walk, flat=None):
                 inside = "" if model.name == "." else f"/{model.name}"
                 name = "/".join(owner_and_name) + inside
                 if name not in names:  # older snapshots say it again
@@ -260,9 +260,9 @@ def _grouped(paths: list[Path], source: str) -> list[Found]:
     return found
 
 
-def _with_eyes(models: list[Found], flat: Path) -> list[Found]:
-    """Image encoders are no models; each goes to the models beside it. In the folder `flat`,
-    which holds many models, it goes to those whose names begin as its own does."""
+def _with_eyes(models: list[Found], flat: Path | None) -> list[Found]:
+    """Image encoders are no models; each goes to the models beside it and below. In the folder
+    `flat`, which holds many models, it goes to those whose names begin as its own does."""
     eyes = [m.path for m in models if is_vision_part(m.path.name)]
     return [
         replace(model, vision_part=_eyes_of(model.path, eyes, flat))
@@ -271,11 +271,12 @@ def _with_eyes(models: list[Found], flat: Path) -> list[Found]:
     ]
 
 
-def _eyes_of(path: Path, eyes: list[Path], flat: Path) -> Path | None:
+def _eyes_of(path: Path, eyes: list[Path], flat: Path | None) -> Path | None:
     for candidate in eyes:
-        if candidate.parent != path.parent:
-            continue
-        before = candidate.name[: candidate.name.lower().index("mmproj")]
-        if path.parent != flat or (before and path.name.startswith(before)):
+        if candidate.parent == flat:
+            before = candidate.name[: candidate.name.lower().index("mmproj")]
+            if path.parent == flat and before and path.name.startswith(before):
+                return candidate
+        elif candidate.parent in path.parents:
             return candidate
     return None

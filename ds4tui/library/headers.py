@@ -42,7 +42,7 @@ def read_facts(path: Path) -> Facts:
     from ds4tui.engine.holding import required_bytes
 
     with GGUFFile.open(path) as gguf:
-        assumed = _assumed_path()
+        assumed = assumed_path()
         return Facts(
             architecture=gguf.architecture,
             quantisation=gguf.quantisation_label,
@@ -93,7 +93,8 @@ class _AssumedPath:
 
 
 @cache
-def _assumed_path() -> _AssumedPath:
+def assumed_path() -> _AssumedPath:
+    """How this kind of machine holds matrices."""
     from ds4tui.kernels.cpu.native.build import Unavailable, find_compiler
     from ds4tui.kernels.policy import EXACT
 

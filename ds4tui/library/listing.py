@@ -12,7 +12,8 @@ from ds4tui.errors import ModelError
 from ds4tui.library import places
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.discover import Found, survey
-from ds4tui.library.headers import Facts, read_facts
+from ds4tui.library.facts_cache import FactsCache
+from ds4tui.library.headers import Facts
 from ds4tui.library.resolve import catalogued_path, models_dir
 
 
@@ -75,7 +76,7 @@ def list_models(data_dir: Path, available_bytes: int | None = None) -> Listing:
     available = available_memory_bytes() if available_bytes is None else available_bytes
     found = survey(models_dir(data_dir))
     by_path = {catalogued_path(model, data_dir): name for name, model in CATALOGUE.items()}
-    rows = []
+    cache, rows = FactsCache(), []
     for name in CATALOGUE:
         known = known_model(name, data_dir)
         if known.state != "ready":
@@ -83,17 +84,18 @@ def list_models(data_dir: Path, available_bytes: int | None = None) -> Listing:
     for model in found.models:
         name = by_path.get(model.path, model.name)
         if not any(row.path == model.path for row in rows):  # damaged: said above
-            rows.append(_row(model, name, available))
+            rows.append(_row(model, name, available, cache))
+    cache.save()
     own = models_dir(data_dir)
     return Listing(tuple(rows), tuple(found.problems), own, available)
 
 
-def _row(model: Found, name: str, available_bytes: int) -> Row:
+def _row(model: Found, name: str, available_bytes: int, cache: FactsCache) -> Row:
     row = (name, model.source, model.path)
     if model.problem:
         return Row(*row, problem=model.problem)
     try:
-        facts = read_facts(model.path)
+        facts = cache.facts(model.path)
     except ModelError as exc:
         return Row(*row, problem=exc.message)
     except OSError as exc:  # gone or torn away meanwhile

@@ -19,12 +19,18 @@ KEYS: dict[str, Any] = {
 }
 
 
-def model_file(path: Path, seed: int = 0, architecture: str = "llama", **more: Any) -> Path:
+def model_file(
+    path: Path,
+    seed: int = 0,
+    architecture: str = "llama",
+    tensor: str = "token_embd.weight",
+    **more: Any,
+) -> Path:
     """A GGUF with a header that says something, and one tensor of 64 x 256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = np.random.default_rng(seed).integers(0, 256, (64, 144), np.uint8)
     keys = {name.replace("llama.", f"{architecture}."): v for name, v in KEYS.items()} | more
-    tensors = {"token_embd.weight": (raw, GGMLQuantizationType.Q4_0)}
+    tensors = {tensor: (raw, GGMLQuantizationType.Q4_0)}
     return write_gguf(path, tensors, keys, architecture)
 
 

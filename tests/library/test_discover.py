@@ -63,6 +63,18 @@ def test_the_hub_s_cache(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert only(own_home).name == f"{QWEN}/other.gguf"
 
 
+def test_an_image_encoder_in_a_snapshot_is_for_its_models(own_home: Path) -> None:
+    cache = own_home / ".cache/huggingface/hub"
+    eyes = hub_file(cache, QWEN, "mmproj-F16.gguf", seed=9)
+    hub_file(cache, QWEN, "m.gguf", seed=1)
+    hub_file(cache, QWEN, "Q8_0/big.gguf", seed=2)
+    hub_file(cache, "other/Repo-GGUF", "m.gguf", seed=3)
+    found = {m.name: m.vision_part for m in survey(own_home / "own").models}
+    assert found == {
+        f"{QWEN}/m.gguf": eyes, f"{QWEN}/Q8_0/big.gguf": eyes, "other/Repo-GGUF/m.gguf": None,
+    }  # fmt: skip
+
+
 def test_of_several_snapshots_the_one_of_main_counts(own_home: Path) -> None:
     cache = own_home / ".cache/huggingface/hub"
     hub_file(cache, QWEN, "m.gguf", "old", seed=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ds4tui.cli import main
-from ds4tui.library import headers, mlx_format
+from ds4tui.library import facts_cache, headers, mlx_format
 from ds4tui.library.headers import ARCHITECTURES, read_facts
 from ds4tui.library.listing import list_models, listing_json, listing_text
 from ds4tui.library.recommended import AS_OF, TEXT, VISION, catalogue_text
@@ -146,7 +146,7 @@ def test_json_says_the_same(data: Path, own_home: Path, capsys: pytest.CaptureFi
 def test_fifty_files_take_less_than_a_second_and_no_mlx(data: Path) -> None:
     for number in range(50):
         model_file(models_dir(data) / f"m{number}.gguf", number)
-    headers._assumed_path()  # asks a compiler for its version, once a process
+    headers.assumed_path()  # asks a compiler for its version, once a process
     began_s = time.perf_counter()
     assert len(list_models(data, 10**9).rows) == 51
     assert time.perf_counter() - began_s < 1
@@ -163,6 +163,66 @@ def test_the_list_needs_no_mlx(data: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stdout == "False\n", ran.stderr
+
+
+# --- what headers said is kept ---
+
+
+def test_headers_are_read_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = model_file(models_dir(data) / "tiny.gguf")
+    first = list_models(data, 10**9)
+    asked: list[Path] = []
+
+    def reading(path: Path) -> headers.Facts:
+        asked.append(path)
+        return read_facts(path)
+
+    monkeypatch.setattr(facts_cache, "read_facts", reading)
+    assert list_models(data, 10**9) == first and asked == []
+    model_file(path, 1, **{"llama.context_length": np.uint32(4096)})
+    facts = list_models(data, 10**9).rows[-1].facts
+    assert facts is not None and facts.context_tokens == 4096 and asked == [path]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b"[" * 99_999, b'{"PATH": 3}', b'{"PATH": {"stamp": STAMP}}',
+     b'{"PATH": {"stamp": STAMP, "facts": {"architecture": 3}}}',
+     b'{"PATH": {"stamp": STAMP, "facts": {"architecture": 1, "quantisation": 2, "parameters": 3,'
+     b' "file_bytes": 4, "context_tokens": 5, "weights_bytes": 6, "kv_bytes_per_token": 7}}}'],
+)  # fmt: skip
+def test_a_cache_of_nonsense_is_a_miss(data: Path, own_folders: Path, content: bytes) -> None:
+    path = model_file(models_dir(data) / "tiny.gguf")
+    stamp = json.dumps(facts_cache._stamp(path)).encode()
+    cache = own_folders / "cache" / "models.json"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.write_bytes(content.replace(b"PATH", str(path).encode()).replace(b"STAMP", stamp))
+    assert list_models(data, 10**9).rows[-1].facts == read_facts(path)
+    assert json.loads(cache.read_bytes())[str(path)]["facts"]["architecture"] == "llama"
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_else(
+    data: Path, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_folders / "file").write_bytes(b"")
+    monkeypatch.setenv("DS4TUI_CACHE_DIR", str(own_folders / "file"))
+    path = model_file(models_dir(data) / "tiny.gguf")
+    assert list_models(data, 10**9).rows[-1].facts == read_facts(path)
+
+
+def test_a_part_that_goes_is_noticed(data: Path) -> None:
+    for number in (1, 2):
+        parts = {"split.no": np.uint16(number - 1), "split.count": np.uint16(2)}
+        tensor = f"t{number}.weight"
+        model_file(
+            models_dir(data) / f"m-0000{number}-of-00002.gguf", number, tensor=tensor, **parts
+        )
+    row = list_models(data, 10**9).rows[-1]
+    assert row.name == "m" and row.facts is not None
+    second = models_dir(data) / "m-00002-of-00002.gguf"
+    assert row.facts.file_bytes == row.path.stat().st_size + second.stat().st_size
+    second.unlink()
+    assert "missing beside it: m-00002" in list_models(data, 10**9).rows[-1].problem
 
 
 # --- the catalogue ---
