@@ -154,6 +154,13 @@ class LlamaCpp:
         data = base64.b64encode(png.getvalue()).decode()
         return dict(prompt_string=before + marker + after, multimodal_data=[data])
 
+    def tokenize(self, text: str) -> list[int]:
+        """As its own tokenizer does, with the special tokens that `text` names, and a BOS where
+        the model wants one."""
+        body = dict(content=text, add_special=True, parse_special=True)
+        ids: list[int] = self._ask("/tokenize", body)["tokens"]
+        return ids
+
     def greedy(self, ids: Sequence[int], count: int) -> list[Choice]:
         """The next `count` tokens at temperature 0 (fewer if one ends the text), each with its
         two best alternatives."""

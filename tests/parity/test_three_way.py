@@ -41,10 +41,10 @@ def test_llama_cpp_agrees_with_us(
     """On our logits directly, at every tenth position; we round GELU as it does."""
     if "gemma" in name:  # what is compiled cannot be made to
         monkeypatch.setenv("DS4TUI_KERNELS", "openblas")
+    model, n = load(golden_path(name)), text_rows(name)  # kernels are checked before they round
     round_gelu(monkeypatch)
-    n = text_rows(name)
     ids = golden(name)["ids"][:n].tolist()
-    ours = log_softmax(walk(load(golden_path(name)), ids, "chunked"))
+    ours = log_softmax(walk(model, ids, "chunked"))
     with LlamaCpp(golden_path(name), tmp_path / "log") as server:
         for length in range(n, 0, -10):
             theirs = server.log_probabilities(ids[:length], ours.shape[1])
