@@ -1,5 +1,6 @@
 """`ds4tui pull` and `ds4tui models` in a terminal or in a script."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -48,7 +49,8 @@ def models_command(data_dir: Path, as_json: bool, catalogue: bool) -> int:
         print(catalogue_text(ARCHITECTURES))
         return 0
     listing = list_models(data_dir)
-    print(listing_json(listing) if as_json else listing_text(listing))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print(listing_json(listing) if as_json else listing_text(listing, width))
     return 0
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 ENDPOINT = "https://huggingface.co"
+TIMEOUT_S = 10.0  # huggingface_hub's own for such questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def _api() -> "HfApi":
 
 def _ask(api: "HfApi", wanted: HubName, report: Report) -> _Repository:
     report(PullProgress(f"asking {api.endpoint} about {wanted.repo}"))
-    info = api.model_info(wanted.repo, files_metadata=True, timeout=30)
+    info = api.model_info(wanted.repo, files_metadata=True, timeout=TIMEOUT_S)
     if info.sha is None:
         raise DownloadError(f"{wanted.repo} is empty.", "Choose another repository.")
     files = {s.rfilename: _file(s) for s in info.siblings or () if _is_inside(s.rfilename)}

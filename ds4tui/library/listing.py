@@ -110,13 +110,16 @@ def _row(model: Found, name: str, available_bytes: int, cache: FactsCache) -> Ro
 
 # -- as text -----------------------------------------------------------------------------------
 
+PATH_MIN = 24  # characters of the last column that are shown even if lines then wrap
+
 HEAD = ("NAME", "ARCHITECTURE", "QUANT", "SIZE", "CONTEXT", "FITS", "VISION", "WHERE")
 
 
-def listing_text(listing: Listing) -> str:
-    """The table, then what cannot be used with its reason, then where was not looked."""
+def listing_text(listing: Listing, width: int | None = None) -> str:
+    """The table, then what cannot be used with its reason, then where was not looked. Lines of
+    the table are cut to `width` in the middle of the path, which ends them."""
     usable = [row for row in listing.rows if row.facts is not None]
-    lines = _table([HEAD, *map(_cells, usable)]) if usable else []
+    lines = _table([HEAD, *map(_cells, usable)], width) if usable else []
     for row in listing.rows:
         if row.facts is None:
             lines.append(_harmless(f"{row.name} ({row.source}): {row.problem}"))
@@ -164,13 +167,23 @@ def fits_words(row: Row) -> str:
     return f"no, weights: {least}"
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+def _table(rows: Iterable[tuple[str, ...]], width: int | None) -> list[str]:
     cells = [tuple(_harmless(cell) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if width is not None:
+        room = max(PATH_MIN, width - sum(widths[:-1]) - 2 * (len(widths) - 1))
+        cells = [(*row[:-1], _cut(row[-1], room)) for row in cells]
     return [
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
     ]
+
+
+def _cut(text: str, room: int) -> str:
+    """Both ends of `text` say something: what holds it, and the file's name."""
+    if len(text) <= room:
+        return text
+    return f"{text[: room // 3]}…{text[len(text) - (room - room // 3 - 1) :]}"
 
 
 def _harmless(text: str) -> str:

@@ -122,6 +122,16 @@ def test_names_of_files_do_not_steer_the_terminal(data: Path) -> None:
     assert "\x1b" not in "\n".join(lines(data, 10**9))
 
 
+def test_a_narrow_terminal_cuts_the_path_alone(data: Path) -> None:
+    model_file(models_dir(data) / "folder-with-a-long-name" / "and-another-one" / "tiny.gguf")
+    listing = list_models(data, 10**9)
+    whole, narrow = (listing_text(listing, width).splitlines()[1] for width in (None, 150))
+    assert len(narrow) == 150 < len(whole)
+    assert narrow.endswith("tiny.gguf") and "  ds4tui: ~/" in narrow and "…" in narrow
+    assert narrow[:70] == whole[:70]
+    assert listing_text(listing, 20).splitlines()[1].endswith("tiny.gguf")
+
+
 def test_vision_is_told(data: Path, own_home: Path) -> None:
     model_file(own_home / ".lmstudio/models/o/r/m.gguf", 1)
     eyes = model_file(own_home / ".lmstudio/models/o/r/mmproj-m.gguf", 2, "clip")
