@@ -61,11 +61,11 @@ class LayerLoader:
         self._count(stack)
         return stack
 
-    def vector(self, name: str, size: int) -> mx.array:
-        """Tensor `name` as float32 [size]."""
+    def vector(self, name: str, size: int, order: Order | None = None) -> mx.array:
+        """Tensor `name` as float32 [size], brought to `order`."""
         vector = self._weights.take(name, (size,)).dense()
         self._vector_bytes += int(vector.nbytes)
-        return vector
+        return vector if order is None else vector[mx.array(order)]
 
     def _source(self, name: str, *shape: int) -> "MatrixSource":
         weight = self._weights.take(f"{name}.weight", shape)

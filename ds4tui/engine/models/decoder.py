@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.layers import LayerLoader
+from ds4tui.engine.layers import LayerLoader, Order
 from ds4tui.engine.models.rotation import ROPE_FACTORS, Rotation
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import HostKVLayer, KVLayer, ModelState, grown_capacity
@@ -120,21 +120,17 @@ def attention(
 ) -> AttentionWeights:
     """`halves`: the rotary values of a head, where the file pairs their halves and not
     neighbours. Biases are taken where the file has them."""
-    q, k = (
-        None if halves is None else neighbours(heads, shape.key_size, halves)
-        for heads in (shape.heads, shape.kv_heads)
-    )
+
+    def order(heads: int) -> Order | None:
+        return None if halves is None else neighbours(heads, shape.key_size, halves)
 
     def head_norm(name: str) -> mx.array | None:
-        if not head_norms:
-            return None
-        norm = loader.vector(at + name, shape.key_size)
-        order = None if halves is None else neighbours(1, shape.key_size, halves)
-        return norm if order is None else norm[mx.array(order)]
+        return loader.vector(at + name, shape.key_size, order(1)) if head_norms else None
 
+    q_rows, k_rows = shape.heads * shape.key_size, shape.kv_heads * shape.key_size
     return AttentionWeights(
-        q=loader.matrix(at + "attn_q", shape.heads * shape.key_size, width, q),
-        k=loader.matrix(at + "attn_k", shape.kv_heads * shape.key_size, width, k),
+        q=loader.matrix(at + "attn_q", q_rows, width, order(shape.heads)),
+        k=loader.matrix(at + "attn_k", k_rows, width, order(shape.kv_heads)),
         v=loader.matrix(at + "attn_v", shape.kv_heads * shape.value_size, width),
         output=loader.matrix(at + "attn_output", width, shape.heads * shape.value_size),
         q_norm=head_norm("attn_q_norm.weight"),
