@@ -64,6 +64,7 @@ FAMILIES = sorted(set(READ) & set(families()))
 
 
 KERNELS = [(family, kernels) for family in FAMILIES for kernels in ("auto", "reference")]
+KERNELS += [("llama", "openblas"), ("gemma3", "openblas")]  # where C++ is chosen by itself
 
 
 @pytest.fixture(scope="module", params=KERNELS, ids="-".join)
