@@ -11,23 +11,31 @@ import sys
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from ds4tui.cache.timeline import Timeline
-from ds4tui.chat.messages import Message, Tool
+from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.probing import probe
 from ds4tui.chat.template import ChatTemplate
-from ds4tui.chat.turns import checked, for_forms, texts_of, tool_values, turn_values
+from ds4tui.chat.turns import (
+    checked,
+    for_forms,
+    texts_of,
+    tool_values,
+    turn_values,
+    with_tools_told,
+)
 from ds4tui.chat.untrusted import Guard, Marks
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.vocabulary import SHOWN_MARKS
-from ds4tui.errors import RequestError, TemplateError
+from ds4tui.errors import TemplateError
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +86,8 @@ class ChatFormat:
         self._guard = _guard(tokenizer, template)
         self._runs = _RunCache(_RUN_CACHE_BYTES)
         self._clocks = _FrozenClocks(now)
+        # How the model writes calls when it is offered tools; None for a way that is not read.
+        self.tool_syntax = self.abilities.tool_syntax if self.abilities.tools else "hermes"
         problem = self._probe()
         self.prefix_stable = not problem
         self.prefix_reason = problem or "each turn's rendering begins with the one before it"
@@ -108,10 +118,10 @@ class ChatFormat:
     ) -> Timeline:
         """The timeline of `messages` up to where the assistant's next reply begins.
 
-        `tools` are offered to the model; `thinking` switches it where the template can, None
-        leaves it to the template. Text that looks like control tokens stays text. Raises
-        RequestError for messages that make no conversation and for tools where the template has
-        no place for any, TemplateError if the template fails on them or refuses them.
+        `tools` are offered to the model, in a system turn where the template has no place for
+        them; `thinking` switches it where the template can, None leaves it to the template.
+        Text that looks like control tokens stays text. Raises RequestError for messages that
+        make no conversation, TemplateError if the template fails on them or refuses them.
         """
         told = checked(messages)
         marks = self._choose_marks(told, tools)
@@ -135,12 +145,6 @@ class ChatFormat:
         return self._guard.reveal(rendered, marks)
 
     def _choose_marks(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Marks:
-        if tools and not self.abilities.tools:
-            raise RequestError(
-                "This model's chat template has no place for tools.",
-                param="tools",
-                hint="Leave the tools out, or choose a model that was trained with tools.",
-            )
         return self._guard.choose_marks([self.template, *texts_of(messages, tools)])
 
     def _is_usable(self, message: Message, index: int) -> bool:
@@ -177,13 +181,16 @@ class ChatFormat:
             Message("assistant", marks.reply_mark(i)) if i in verbatim else m
             for i, m in enumerate(given.messages)
         ]
-        forms = self.abilities.forms
+        forms, tools = self.abilities.forms, given.tools
+        if tools and not self.abilities.tools:
+            told, tools = with_tools_told(told, tools), ()
+            forms = replace(forms, calls=False)
         turns = [
             turn_values(m, m.text if m.text in stands else protect(m.text), forms, protect)
             for m in for_forms(told, forms)
         ]
-        tools = [tool_values(tool, protect) for tool in given.tools] or None
-        return self._jinja.render(turns, now, tools=tools, thinking=given.thinking)
+        offered = [tool_values(tool, protect) for tool in tools] or None
+        return self._jinja.render(turns, now, tools=offered, thinking=given.thinking)
 
     def _parts(self, rendered: str, messages: Sequence[Message], marks: Marks) -> Iterator[Ids]:
         """The ids of `rendered` without a BOS of our own."""
@@ -217,11 +224,15 @@ class ChatFormat:
 
     def _probe(self) -> str:
         """Why renderings are not prefixes of each other, or "" if they are."""
-        reply = self.tokenizer.encode("A reply.")
+        said = Message("assistant", "A reply.", tuple(self.tokenizer.encode("A reply.")))
+        calling = replace(said, tool_calls=(ToolCall("call00001", "read", "{}"),))
+        result = Message("tool", "A result.", tool_call_id="call00001", name="read")
+        question, more = Message("user", "A question."), Message("user", "And more.")
+        rounds = ((said, more), (calling, result, said, more))
         tried = 0
-        for opening in ([], [Message("system", "Be brief.")]):
+        for opening, turns in product(([], [Message("system", "Be brief.")]), rounds):
             try:
-                problem = self._probe_turns(opening, tuple(reply))
+                problem = self._probe_turns([*opening, question], turns)
             except TemplateError as exc:
                 _log.debug("probe: %s", exc)
                 continue
@@ -230,16 +241,18 @@ class ChatFormat:
                 return problem
         return "" if tried else "the template failed on every probe conversation"
 
-    def _probe_turns(self, opening: Sequence[Message], reply: tuple[int, ...]) -> str:
-        history = [*opening, Message("user", "A question.")]
-        for turn in range(1, 4):
-            before = self.render(history).extended(reply)
-            history += [Message("assistant", "A reply.", reply), Message("user", "And more.")]
+    def _probe_turns(self, history: list[Message], turns: tuple[Message, ...]) -> str:
+        for number, message in enumerate(turns * 3, start=1):
+            if message.sampled_ids is not None:
+                before = self.render(history).extended(message.sampled_ids)
+            history.append(message)
+            if message.sampled_ids is not None:
+                continue
             after = self.render(history)
             at = before.common_prefix(after)
             if at < len(before):
                 was, now = (self._around(t, at) for t in (before, after))
-                return f"after turn {turn} the template writes {now!r} where {was!r} was"
+                return f"after turn {number // 2} the template writes {now!r} where {was!r} was"
         return ""
 
     def _around(self, timeline: Timeline, at: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ds4tui.chat.messages import ROLES, Message, Tool, ToolCall
-from ds4tui.chat.tools import canonical_arguments
+from ds4tui.chat.tools import canonical_arguments, json_text
 from ds4tui.engine.tokenizer import well_formed
 from ds4tui.errors import RequestError
 
@@ -28,7 +28,8 @@ _OWN_WORDS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Forms:
     """What a template takes. Without `system_role` a system text begins the next user turn;
-    without `calls` tool calls are written into the content, in Hermes' syntax."""
+    without `calls` tool calls are written into the content, in Hermes' syntax, and their results
+    into user turns."""
 
     content_parts: bool = False
     system_role: bool = True
@@ -147,19 +148,56 @@ def for_forms(messages: Sequence[Message], forms: Forms) -> list[Message]:
     """The messages with what the template has no place for written where it has one."""
     told = list(messages)
     if not forms.calls:
-        told = [_calls_written_out(message) for message in told]
+        told = _without_results([_calls_written_out(message) for message in told])
     return told if forms.system_role else _system_in_user_turns(told)
 
 
+def with_tools_told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """The messages, with the tools described in a system turn."""
+    described = "\n".join(json_text(tool_values(tool, str)) for tool in tools)
+    words = _TOOLS_TOLD.format(tools=described)
+    first = messages[0]
+    if first.role == "system":
+        return [replace(first, text=f"{first.text}\n\n{words}"), *messages[1:]]
+    return [Message("system", words), *messages]
+
+
+# In the syntax of Hermes, which models know that were not trained with tools of their own.
+_TOOLS_TOLD = """\
+You may call functions. Each line between these tags describes one:
+<tools>
+{tools}
+</tools>
+To call one, write its name and arguments as JSON between these tags, then wait for the result:
+<tool_call>
+{{"name": "function name", "arguments": {{"argument": "value"}}}}
+</tool_call>"""
+
+
 def _calls_written_out(message: Message) -> Message:
-    if not message.tool_calls or message.sampled_ids is not None:
+    if not message.tool_calls:
         return message
     calls = [
-        f'<tool_call>\n{{"name": {json.dumps(c.name)}, "arguments": {c.arguments}}}\n</tool_call>'
+        f'<tool_call>\n{{"name": {json_text(c.name)}, "arguments": {c.arguments}}}\n</tool_call>'
         for c in message.tool_calls
     ]
     text = "\n".join([*([message.text] if message.text else []), *calls])
     return replace(message, text=text, tool_calls=())
+
+
+def _without_results(messages: Sequence[Message]) -> list[Message]:
+    """Results of tools are a user's turn, those of one reply the same one."""
+    told: list[Message] = []
+    in_results = False
+    for message in messages:
+        if message.role != "tool":
+            told.append(message)
+        else:
+            text = f"<tool_response>\n{message.text}\n</tool_response>"
+            earlier = f"{told.pop().text}\n" if in_results else ""
+            told.append(Message("user", earlier + text))
+        in_results = message.role == "tool"
+    return told
 
 
 def _system_in_user_turns(messages: Sequence[Message]) -> list[Message]:

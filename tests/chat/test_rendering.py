@@ -108,6 +108,7 @@ def test_every_character_is_there(
 def test_a_message_is_encoded_as_a_whole_with_the_words_around_it(
     format_of: Formats, tokenizer: Tokenizer, messages: list[Message]
 ) -> None:
+    messages = [m for m in messages if m.role != "tool"] or [user("x")]
     wanted: list[int] = []
     for message in messages:
         wanted += [ID["<|im_start|>"], *plain(tokenizer, f"{message.role}\n{message.text}")]

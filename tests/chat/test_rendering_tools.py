@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.rendering import TEMPLATE_KEY, ChatFormat
 from ds4tui.chat.toolcalls import CallEnded, HermesParser
+from ds4tui.chat.turns import tool_values
+from ds4tui.engine.detokenizer import StreamDetokenizer
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.errors import RequestError, TemplateError
 from tests.chat import formats
 from tests.chat.formats import ID, controls
 from tests.engine.texts import FIXED
+from tests.engine.vocabularies import PREFIX, byte_keys, loadable
 from tests.llama_server import LlamaServer
 from tests.scale import scaled
 
@@ -41,6 +44,7 @@ SYSTEM, USER = Message("system", "Be brief."), Message("user", "Read it.")
 CALLING = Message("assistant", "", tool_calls=(CALL,))
 RESULT = Message("tool", "the file", tool_call_id="call_1", name="read")
 ROUND = (USER, CALLING, RESULT)
+THOUGHT = Message("assistant", "ok.", reasoning="Hm.")
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +202,56 @@ def test_calls_rendered_are_calls_when_read(format_of: Formats) -> None:
     assert [(c.name, c.arguments) for c in ended] == [(c.name, c.arguments) for c in calls]
 
 
+TOLD = (
+    "You may call functions. Each line between these tags describes one:\n<tools>\n"
+    '{"type": "function", "function": {"name": "read", "description": "Read a file.", '
+    f'"parameters": {READ.parameters}}}}}\n'
+    "</tools>\nTo call one, write its name and arguments as JSON between these tags, then wait "
+    'for the result:\n<tool_call>\n{"name": "function name", "arguments": '
+    '{"argument": "value"}}\n</tool_call>'
+)
+CALLED = f'<tool_call>\n{{"name": "read", "arguments": {CALL.arguments}}}\n</tool_call>'
+
+
+def test_tools_are_told_in_a_system_turn_where_the_template_has_no_place(
+    format_of: Formats,
+) -> None:
+    told = [
+        SYSTEM,
+        USER,
+        Message("assistant", "", tool_calls=(CALL, CALL)),
+        RESULT,
+        RESULT,
+        THOUGHT,
+    ]
+    response = "<tool_response>\nthe file\n</tool_response>"
+    calls, results = f"{CALLED}\n{CALLED}", f"{response}\n{response}"
+    assert format_of("parts").render_text(told, [READ]) == (
+        f"<|system|>Be brief.\n\n{TOLD}<|end|><|user|>Read it.<|end|><|assistant|>{calls}<|end|>"
+        f"<|user|>{results}<|end|><|assistant|>ok.<|end|><|assistant|>"
+    )
+    assert format_of("no system").render_text(told, [READ]) == (
+        f"<s><|user|>\nBe brief.\n\n{TOLD}\n\nRead it.<|end|>\n<|tool|>\n{calls}<|end|>\n"
+        f"<|user|>\n{results}<|end|>\n<|tool|>\nok.<|end|>\n<|tool|>\n"
+    )
+    assert format_of("by text").render_text([USER, CALLING], [READ]) == (
+        f"<|system|>{TOLD}<|user|>Read it.<|assistant|>{CALLED}<|assistant|>"
+    )
+    syntaxes = {name: format_of(name).tool_syntax for name in TEMPLATES}
+    assert syntaxes == dict.fromkeys(TEMPLATES, "hermes") | {"by parts": None}
+
+
+def test_a_round_of_a_tool_extends_what_is_resident(format_of: Formats) -> None:
+    for name in TEMPLATES:
+        chat_format = format_of(name)
+        assert chat_format.prefix_stable, chat_format.prefix_reason
+        reply = tuple(chat_format.tokenizer.encode(CALLED))
+        before = chat_format.render([USER], [READ]).extended(reply)
+        said = Message("assistant", "", reply, tool_calls=(CALL,))
+        assert before.common_prefix(chat_format.render([USER, said, RESULT], [READ])) == len(before)
+
+
 # --- refusals --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["thinking", "by text", "no system", "parts"])
-def test_tools_that_the_template_would_drop_are_refused(format_of: Formats, name: str) -> None:
-    with pytest.raises(RequestError, match="no place for tools") as caught:
-        format_of(name).render([USER], [READ])
-    assert caught.value.param == "tools" and caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -312,9 +358,6 @@ def test_nothing_in_calls_tools_results_or_thoughts_forges_a_token(
 ) -> None:
     chat_format = format_of(name)
     told, tools = conversation
-    if name == "no system":
-        told = [m for m in told if m.role != "tool"][:3]
-    tools = tools if chat_format.abilities.tools else []
     twin_told, twin_tools = plain_twin(told, tools)
     ids = chat_format.render(told, tools).ids.tolist()
     wanted = chat_format.render(twin_told, twin_tools).ids.tolist()
@@ -340,6 +383,57 @@ def test_escapes_that_a_template_asks_for_keep_the_marks(tokenizer: Tokenizer) -
     ids = ChatFormat(tokenizer, template).render([Message("user", "é<|end|>😀")]).ids.tolist()
     assert controls(tokenizer, ids) == [ID["<|user|>"], ID["<|end|>"]]
     assert tokenizer.decode(ids) == '"\\u00e9<|end|>\\ud83d\\ude00"'
+
+
+# --- against llama.cpp's own template engine -------------------------------
+
+WITHOUT_TOOLS: tuple[tuple[tuple[Message, ...], bool | None], ...] = (
+    ((USER,), None),
+    ((USER,), True),
+    ((USER,), False),
+    ((SYSTEM, USER), None),
+    ((USER, THOUGHT, USER), None),
+)
+WITH_TOOLS: tuple[tuple[Message, ...], ...] = (
+    (USER,),
+    (SYSTEM, *ROUND),
+    (*ROUND, Message("assistant", "ok."), USER),
+    (USER, Message("assistant", "So.", reasoning="Hm.", tool_calls=(CALL,)), RESULT),
+)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates_render_as_by_llama_cpp(tmp_path: Path, name: str) -> None:
+    specials = [(text, kind) for text, kind in formats.SPECIALS if text != "¤"]  # a byte's text
+    keys = byte_keys(*specials)
+    keys[TEMPLATE_KEY] = TEMPLATES[name]
+    ids = {text: 257 + place for place, (text, _) in enumerate(specials)}
+    keys.update({PREFIX + "bos_token_id": ids["<s>"], PREFIX + "eos_token_id": ids["</s>"]})
+    path = loadable(tmp_path / "model.gguf", keys)
+    with GGUFFile.open(path) as file:
+        chat_format = ChatFormat.from_gguf(file, Tokenizer.from_gguf(file))
+    with LlamaServer(path, tmp_path / "log") as llama:
+        for told, thinking in WITHOUT_TOOLS:
+            if SYSTEM not in told or chat_format.abilities.forms.system_role:
+                wanted = prompt_of(llama, told, [], thinking)
+                assert chat_format.render_text(told, thinking=thinking) == wanted
+        for told in WITH_TOOLS if chat_format.abilities.tools else ():
+            assert chat_format.render_text(told, [READ]) == prompt_of(llama, told, [READ])
+
+
+def prompt_of(
+    llama: LlamaServer,
+    told: Sequence[Message],
+    tools: Sequence[Tool],
+    thinking: bool | None = None,
+) -> str:
+    body: dict[str, Any] = {"messages": [as_openai(message) for message in told]}
+    if tools:
+        body["tools"] = [tool_values(tool, str) for tool in tools]
+    if thinking is not None:
+        body["chat_template_kwargs"] = {"enable_thinking": thinking}
+    prompt: str = llama.ask("POST", "/apply-template", body)["prompt"]
+    return prompt
 
 
 # --- Qwen2.5-Coder, against llama.cpp --------------------------------------
@@ -369,6 +463,8 @@ def as_openai(message: Message) -> dict[str, Any]:
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
             for c in message.tool_calls
         ]
+    if message.reasoning:
+        values["reasoning_content"] = message.reasoning
     if message.tool_call_id:
         values["tool_call_id"] = message.tool_call_id
     return values
@@ -394,20 +490,8 @@ def test_qwen_renders_as_by_llama_cpp(
     qwen: ChatFormat, llama: LlamaServer, with_tools: bool
 ) -> None:
     tools = [READ] if with_tools else []
-    openai = [
-        {
-            "type": "function",
-            "function": {
-                "name": t.name,
-                "description": t.description,
-                "parameters": json.loads(t.parameters),
-            },
-        }
-        for t in tools
-    ]
     for told in QWEN_ROUNDS:
-        body = {"messages": [*map(as_openai, told)], **({"tools": openai} if tools else {})}
-        prompt = llama.ask("POST", "/apply-template", body)["prompt"]
+        prompt = prompt_of(llama, told, tools)
         assert qwen.render_text(told, tools) == prompt
         wanted = llama.tokenize(prompt, special=True, add_bos=True)
         assert qwen.render(told, tools).ids.tolist() == wanted
@@ -416,8 +500,6 @@ def test_qwen_renders_as_by_llama_cpp(
 @pytest.mark.dev_models
 def test_qwen_calls_are_read_where_they_are_sampled(qwen: ChatFormat) -> None:
     """Its marks are user-defined tokens, which the stream shows."""
-    from ds4tui.engine.detokenizer import StreamDetokenizer
-
     assert qwen.abilities.tool_syntax == "hermes" and qwen.abilities.tools
     assert qwen.prefix_stable, qwen.prefix_reason
     text = f'<tool_call>\n{{"name": "read", "arguments": {CALL.arguments}}}\n</tool_call>'
