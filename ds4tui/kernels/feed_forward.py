@@ -70,11 +70,10 @@ class Experts:
 
 
 def routed(scores: mx.array, used: int) -> tuple[mx.array, mx.array]:
-    """Scores [T, E] to the experts of each row and their shares, [T, used] each."""
-    probabilities = mx.softmax(scores, axis=-1)
-    chosen = mx.argpartition(-probabilities, used - 1, axis=-1)[:, :used]
-    shares = mx.take_along_axis(probabilities, chosen, axis=-1)
-    return chosen, shares / shares.sum(axis=-1, keepdims=True)
+    """Scores [T, E] to the experts of each row and their shares, [T, used] each. A softmax over
+    those chosen is the softmax over all, scaled to a sum of 1."""
+    chosen = mx.argpartition(-scores, used - 1, axis=-1)[:, :used]
+    return chosen, mx.softmax(mx.take_along_axis(scores, chosen, axis=-1), axis=-1)
 
 
 def silu(x: mx.array) -> mx.array:

@@ -115,3 +115,13 @@ def test_products_side_by_side_are_the_products_one_by_one() -> None:
     together = HostLinear.side_by_side(*parts).apply(x)
     apart = np.concatenate([part.apply(x) for part in parts], axis=1)
     np.testing.assert_allclose(together, apart, atol=1e-5)
+
+
+def test_rows_in_another_order(twin: Callable[..., tuple[Linear, np.ndarray]]) -> None:
+    linear, held = twin(draw(0, 20, 64))
+    order, x = np.random.default_rng(3).permutation(20), draw(1, 4, 64)
+    linear.reorder(order)
+    linear.add_bias(mx.arange(20).astype(mx.float32))
+    wanted = oracle.linear(x, held[order], np.arange(20.0))
+    np.testing.assert_allclose(np.asarray(linear(mx.array(x))), wanted, atol=1e-4)
+    assert np.array_equal(np.asarray(linear.rows(np.array([3, 7]))), held[order][[3, 7]])

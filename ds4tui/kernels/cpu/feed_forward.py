@@ -68,12 +68,12 @@ class HostExperts:
 
 
 def routed(scores: Floats, used: int) -> tuple[npt.NDArray[np.intp], Floats]:
-    """As `kernels.feed_forward.routed`; `scores` are overwritten."""
-    scores -= scores.max(axis=1, keepdims=True)
-    probabilities = np.exp(scores, out=scores)
-    chosen = np.argpartition(-probabilities, used - 1, axis=1)[:, :used]
-    shares = np.take_along_axis(probabilities, chosen, axis=1)
-    shares /= shares.sum(axis=1, keepdims=True)  # the softmax's own sum cancels out
+    """As `kernels.feed_forward.routed`."""
+    chosen = np.argpartition(-scores, used - 1, axis=1)[:, :used]
+    shares = np.take_along_axis(scores, chosen, axis=1)
+    shares -= shares.max(axis=1, keepdims=True)
+    np.exp(shares, out=shares)
+    shares /= shares.sum(axis=1, keepdims=True)
     return chosen, shares
 
 
