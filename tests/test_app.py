@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.widgets._markdown import MarkdownTableCellContents
 
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
@@ -551,9 +552,11 @@ async def test_text_is_never_markup_nor_a_terminal_command() -> None:
         text = on.screen_text()
         assert "[bold]x[/] [/nope]" in text and "\x1b" not in text and "\x07" not in text
         assert on.answers == [EVIL]  # what is kept is what was written
-        for cell in on.app.query("MarkdownTableCellContents"):
-            await on.pilot.hover(cell)
-            await on.pilot.pause(0.6)  # longer than the tooltip's delay
+        cells = on.app.query(MarkdownTableCellContents)
+        assert len(cells) == 2
+        for cell in cells:
+            on.app.screen._handle_tooltip_timer(cell)  # what hovering over it comes to
+            await on.pilot.pause()
         await on.press("ctrl+r")
         await on.until(lambda: "1 conversation" in on.screen_text())
         await on.press("escape")

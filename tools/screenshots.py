@@ -4,8 +4,8 @@
     python tools/screenshots.py --fake           with a fake engine: for work on the layout
 
 chat.svg is a chat whose second question reuses what is resident; narrow.svg the same at 80x24;
-help.svg the commands; pull.svg the first start without a model. --png makes a PNG beside each
-SVG, with rsvg-convert; it is not committed.
+help.svg the commands; pull.svg the first start without a model. --png makes chat.png as
+well, which the README shows where SVG is not drawn; it needs rsvg-convert.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,11 +27,13 @@ from ds4tui.assistant import Assistant
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings, load_settings
 from ds4tui.errors import ModelNotFound
+from ds4tui.tui.messages import Notice
 
 FOLDER = Path(__file__).parent.parent / "screenshots"
 WIDE, NARROW = (120, 40), (80, 24)
-PNG_WIDTH = 1600
+PNG_WIDTH = 1280
 STEP_S = 0.05
+TIMEOUT_S = 120.0
 QUESTIONS = (
     "What is a prefix cache? Answer in two sentences.",
     "Give three reasons to use one, as a list.",
@@ -57,7 +60,11 @@ async def opened(
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while not holds():
+        if time.monotonic() > deadline:
+            notices = [str(n.content) for n in pilot.app.query(Notice)]
+            raise SystemExit("The app did not come to the next picture. " + " ".join(notices))
         await pilot.pause(STEP_S)
     await pilot.pause(2 * STEP_S)
 
@@ -77,13 +84,13 @@ def save(app: Ds4App, name: str) -> None:
     print(path.name)
 
 
-def make_pngs() -> None:
-    for path in sorted(FOLDER.glob("*.svg")):
-        # librsvg trims the spaces at the ends of a text element unless it is told not to.
-        svg = path.read_text(encoding="utf-8").replace("<text ", '<text xml:space="preserve" ')
-        png = str(path.with_suffix(".png"))
-        command = ["rsvg-convert", "--width", str(PNG_WIDTH), "--output", png]
-        subprocess.run(command, input=svg.encode(), check=True)
+def make_png(name: str) -> None:
+    path = FOLDER / f"{name}.svg"
+    # librsvg trims the spaces at the ends of a text element unless it is told not to.
+    svg = path.read_text(encoding="utf-8").replace("<text ", '<text xml:space="preserve" ')
+    png = str(path.with_suffix(".png"))
+    command = ["rsvg-convert", "--width", str(PNG_WIDTH), "--output", png]
+    subprocess.run(command, input=svg.encode(), check=True)
 
 
 async def picture_chats(settings: Settings, open_model: OpenModel) -> None:
@@ -125,7 +132,7 @@ def fake_model(name: str, progress: Callable[[str], None]) -> Assistant:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fake", action="store_true", help="use a fake engine")
-    parser.add_argument("--png", action="store_true", help="a PNG beside each SVG as well")
+    parser.add_argument("--png", action="store_true", help="chat.png as well")
     parser.add_argument("--seed", type=int, default=7, help="of the real model's answers")
     chosen = parser.parse_args()
     os.environ.pop("NO_COLOR", None)  # a picture has colours
@@ -139,7 +146,7 @@ def main() -> None:
         asyncio.run(picture_chats(settings, open_model))
         asyncio.run(picture_first_start(settings))
     if chosen.png:
-        make_pngs()
+        make_png("chat")
 
 
 if __name__ == "__main__":
