@@ -62,7 +62,9 @@ def _kv_values(gguf: "GGUFFile") -> int:
     kv_heads = _number(gguf, ".attention.head_count_kv") or heads
     key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
     value = _number(gguf, ".attention.value_length") or key
-    return (blocks + 1) * kv_heads * (key + value)
+    # In hybrid models one layer of so many keeps rows; the others a state that does not grow.
+    interval = _number(gguf, ".full_attention_interval") or 1
+    return (blocks // interval + 1) * kv_heads * (key + value)
 
 
 def _number(gguf: "GGUFFile", name: str) -> int:

@@ -14,6 +14,7 @@ from ds4tui.library.headers import ARCHITECTURES, read_facts
 from ds4tui.library.listing import list_models, listing_json, listing_text
 from ds4tui.library.recommended import AS_OF, TEXT, VISION, catalogue_text
 from ds4tui.library.resolve import models_dir
+from tests.golden import golden_path
 from tests.library.stores import hub_file, mlx_folder, model_file
 
 
@@ -48,29 +49,32 @@ def test_whether_it_fits_is_told_with_both_numbers(
     assert row.plan is not None and row.plan.needed_bytes == whole
 
 
-def test_the_assumed_memory_is_what_opening_counts(data: Path) -> None:
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3moe", "gemma3"])
+def test_the_assumed_memory_is_what_opening_counts(
+    monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
     """On this machine: the same weights, and keys and values but for the slack of buffers."""
-    from ds4tui.cache import memory
     from ds4tui.engine.gguf import GGUFFile
     from ds4tui.engine.holding import required_bytes
-    from ds4tui.engine.models.registry import CONTEXT_TOKENS_MIN, FAMILIES
+    from ds4tui.engine.models.registry import FAMILIES
     from ds4tui.kernels import choice
 
-    golden = sorted((Path(__file__).parents[1] / "golden").rglob("*.gguf"))
-    read = 0
-    for path in golden:
-        with GGUFFile.open(path) as gguf:
-            if gguf.architecture not in FAMILIES:
-                continue
-            read += 1
-            chosen, facts = choice.current().path(), read_facts(path)
-            assert facts.weights_bytes == required_bytes(gguf, chosen), path
-            config = FAMILIES[gguf.architecture].config(gguf)
-            tokens = config.context_tokens
-            ours, theirs = facts.kv_bytes_per_token * tokens, config.kv_bytes(tokens, chosen)
-            assert ours <= theirs <= 2 * ours + 2**20, path
-            assert facts.context_tokens == tokens
-    assert read >= 3
+    monkeypatch.delenv("DS4TUI_KERNELS", raising=False)
+    path = golden_path(family)
+    with GGUFFile.open(path) as gguf:
+        chosen, facts = choice.current().path(), read_facts(path)
+        assert facts.weights_bytes == required_bytes(gguf, chosen)
+        config = FAMILIES[family].config(gguf)
+        tokens = config.context_tokens
+        ours, theirs = facts.kv_bytes_per_token * tokens, config.kv_bytes(tokens, chosen)
+        assert ours <= theirs <= 2 * ours
+        assert facts.context_tokens == tokens
+
+
+def test_the_shortest_context_is_the_engine_s() -> None:
+    from ds4tui.cache import memory
+    from ds4tui.engine.models.registry import CONTEXT_TOKENS_MIN
+
     assert CONTEXT_TOKENS_MIN == memory.CONTEXT_TOKENS_MIN
 
 
