@@ -29,7 +29,7 @@ def run(model: Model, layers: list, start: int, end: int, logits: str = "all") -
 
 
 def ids(start: int, end: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, VOCAB, 2 * BLOCK_ROWS)[start:end]
+    return np.random.default_rng(0).integers(0, VOCAB, 1200)[start:end]
 
 
 @pytest.mark.parametrize("step", [1, 3, 40])
@@ -67,6 +67,20 @@ def test_buffers_of_any_size_will_do(model: Model, monkeypatch: pytest.MonkeyPat
         parts.append(run(model, layers, start, end))
     wanted = model.wanted(ids(0, 47))
     np.testing.assert_allclose(np.concatenate(parts), wanted, atol=5e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("window", [None, 40, 530])
+@pytest.mark.parametrize("rows", [512, 543, 1100])
+def test_a_decode_step_looks_at_long_sequences_in_parts(
+    name: str, window: int | None, rows: int
+) -> None:
+    model = Model(name, replace(KIND, shape=replace(KIND.shape, window=window)), 2)
+    layers = model.layers()
+    run(model, layers, 0, rows, "none")
+    ours = np.concatenate([run(model, layers, rows + i, rows + i + 1) for i in range(3)])
+    wanted = model.wanted(ids(0, rows + 3))[rows:]
+    np.testing.assert_allclose(ours, wanted, atol=5e-4, rtol=1e-4)
 
 
 def test_only_the_logits_that_are_asked_for_are_made(model: Model) -> None:

@@ -25,17 +25,25 @@ inline void mix(int n, int depth, Rows weights, const float* values, int width, 
     }
 }
 
-// e^(s - max) of columns `from` to `to`, zero in the rest of 0 .. `all_columns`; their sum.
-inline float softmax(float* s, int from, int to, int all_columns) {
-  for (int i = 0; i < from; i++) s[i] = 0;
+// What one row gave: the largest score, and the sum of e^(score - largest).
+struct Weight {
+  float largest, total;
+};
+
+// e^(s - max) of columns `from` to `to`, zero in the rest of 0 .. `all_columns`.
+inline Weight softmax(float* s, int from, int to, int all_columns) {
   const int padded = (all_columns + W - 1) / W * W;
-  for (int i = to; i < padded; i++) s[i] = -INFINITY;
-  // whole vectors from the first that holds a column
-  const int start = from / W * W;
+  if (from >= to) {
+    for (int i = 0; i < padded; i++) s[i] = 0;
+    return {-INFINITY, 0};
+  }
+  const int start = from / W * W;  // whole vectors from the first that holds a column
+  for (int i = 0; i < start; i++) s[i] = 0;
   for (int i = start; i < from; i++) s[i] = -INFINITY;
+  for (int i = to; i < padded; i++) s[i] = -INFINITY;
   F most = all(-INFINITY);
   for (int i = start; i < to; i += W) most = larger(most, load(s + i));
-  const F peak = all(largest(most));
+  const float peak = largest(most);
   F total = {};
   int i = start;
   for (; i < to; i += W) {
@@ -45,36 +53,61 @@ inline float softmax(float* s, int from, int to, int all_columns) {
     total += e;
   }
   for (; i < padded; i++) s[i] = 0;
-  return sum(total);
+  return {peak, sum(total)};
 }
 
-// n <= TILE queries q [n, size], scaled; query i sees rows from[i] to seen[i] - 1. `scores` has
-// room for n rows of a whole PANEL more than the largest `seen`; `edge` for a panel of keys.
-inline void attend(int n, Rows q, const int* from, const int* seen, const HeadRows& kv, Rows scores, Rows out,
-                   float* edge) {
-  int low = from[0], high = seen[0];
-  for (int i = 1; i < n; i++) {
-    low = from[i] < low ? from[i] : low;
-    high = seen[i] > high ? seen[i] : high;
+struct Tile {
+  int n;                     // queries, at most TILE
+  Rows q;                    // [n, size], scaled
+  const int *from, *seen;    // query i sees rows from[i] to seen[i] - 1 of the sequence,
+  int begin, end;            // and of these only `begin` to `end` are looked at
+};
+
+// The values of each query weighted by e^(score - largest), not yet divided by the total. `scores`
+// has room for n rows of end - begin and two PANELs more; `edge` for a panel of keys.
+inline void attend(const Tile& t, const HeadRows& kv, Rows scores, float* edge, Rows out, Weight* weights) {
+  int low = t.from[0], high = t.seen[0];
+  for (int i = 1; i < t.n; i++) {
+    low = t.from[i] < low ? t.from[i] : low;
+    high = t.seen[i] > high ? t.seen[i] : high;
   }
-  low = low / PANEL * PANEL;
+  low = (low > t.begin ? low : t.begin) / PANEL * PANEL;
+  high = high < t.end ? high : t.end;
+  high = high > low ? high : low;
   for (int s = low; s < high; s += PANEL) {
     const Rows to = {scores.at + (s - low), scores.stride};
     if (s + PANEL <= kv.capacity) {
-      tile(n, kv.size, kv.keys + s, kv.capacity, q, to, false);
+      tile(t.n, kv.size, kv.keys + s, kv.capacity, t.q, to, false);
       continue;
     }
     const size_t columns = (size_t)(kv.capacity - s);  // the buffer ends inside this panel
     std::memset(edge, 0, sizeof(float) * kv.size * PANEL);
     for (int i = 0; i < kv.size; i++)
       std::memcpy(edge + i * PANEL, kv.keys + i * kv.capacity + s, columns * sizeof(float));
-    tile(n, kv.size, edge, PANEL, q, to, false);
+    tile(t.n, kv.size, edge, PANEL, t.q, to, false);
   }
-  float totals[TILE];
-  for (int i = 0; i < n; i++) totals[i] = softmax(scores.row(i), from[i] - low, seen[i] - low, high - low);
-  mix(n, high - low, scores, kv.values + (int64_t)low * kv.width, kv.width, out);
-  for (int i = 0; i < n; i++)
-    for (int j = 0; j < kv.width; j++) out.row(i)[j] /= totals[i];
+  for (int i = 0; i < t.n; i++) {
+    const int from = t.from[i] > low ? t.from[i] - low : 0;
+    const int to = t.seen[i] < high ? t.seen[i] - low : high - low;
+    weights[i] = softmax(scores.row(i), from, to, high - low);
+  }
+  mix(t.n, high - low, scores, kv.values + (int64_t)low * kv.width, kv.width, out);
+}
+
+// to [width] = the parts [parts, width] put together and divided by their total.
+inline void join(int parts, const float* values, int64_t stride, const Weight* weights, int64_t weight_stride,
+                 int width, float* to) {
+  float peak = -INFINITY, total = 0;
+  for (int p = 0; p < parts; p++) peak = weights[p * weight_stride].largest > peak ? weights[p * weight_stride].largest : peak;
+  for (int j = 0; j < width; j++) to[j] = 0;
+  for (int p = 0; p < parts; p++) {
+    const Weight w = weights[p * weight_stride];
+    if (w.largest == -INFINITY) continue;
+    const float share = std::exp(w.largest - peak);
+    total += share * w.total;
+    for (int j = 0; j < width; j++) to[j] += share * values[p * stride + j];
+  }
+  for (int j = 0; j < width; j++) to[j] /= total;
 }
 
 }  // namespace

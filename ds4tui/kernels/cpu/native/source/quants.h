@@ -15,10 +15,9 @@ enum Type {  // the numbers of GGUF
 struct Nibbles {
 #if defined(__AVX512F__)
   F table;
-  INLINE Nibbles of(float scale, float offset) {
-    const F q = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return {q * all(scale) + all(offset)};
-  }
+  INLINE F numbers() { return F{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+  INLINE Nibbles of(F scale, F offset) { return {numbers() * scale + offset}; }
+  INLINE Nibbles around(F scale, float centre) { return {(numbers() - centre) * scale}; }
   // The lookup reads only the lowest four bits.
   __attribute__((always_inline)) F low(I bytes) const {
     return (F)_mm512_permutexvar_ps((__m512i)bytes, (__m512)table);
@@ -26,7 +25,8 @@ struct Nibbles {
   __attribute__((always_inline)) F high(I bytes) const { return low(bytes >> 4); }
 #else
   F scale, offset;
-  INLINE Nibbles of(float scale, float offset) { return {all(scale), all(offset)}; }
+  INLINE Nibbles of(F scale, F offset) { return {scale, offset}; }
+  INLINE Nibbles around(F scale, float centre) { return {scale, scale * -centre}; }
   __attribute__((always_inline)) F low(I bytes) const { return floats(bytes & 15) * scale + offset; }
   __attribute__((always_inline)) F high(I bytes) const { return floats(bytes >> 4) * scale + offset; }
 #endif
@@ -54,9 +54,19 @@ INLINE void decode_nibbles(const uint8_t* p, Nibbles n, F* w) {
   }
 }
 
-INLINE void add_fifth_bits(uint32_t bits, float more, F* w) {
+INLINE void add_fifth_bits(uint32_t bits, F more, F* w) {
 #pragma GCC unroll 8
-  for (int i = 0; i < PARTS; i++) w[i] = with_bits(w[i], bits >> (i * W), all(more));
+  for (int i = 0; i < PARTS; i++) w[i] = with_bits(w[i], bits >> (i * W), more);
+}
+
+// `w`, and `more` added where the bit of `mask` is set in a lane of `bits`.
+INLINE F with_lanes(F w, I bits, int32_t mask, F more) {
+#if defined(__AVX512F__)
+  const __mmask16 is_set = _mm512_test_epi32_mask((__m512i)bits, _mm512_set1_epi32(mask));
+  return (F)_mm512_mask_add_ps((__m512)w, is_set, (__m512)w, (__m512)more);
+#else
+  return (bits & mask) != 0 ? w + more : w;
+#endif
 }
 
 struct BlockQ4_0 {
@@ -64,8 +74,7 @@ struct BlockQ4_0 {
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
     F w[PARTS];
-    float d = half(b);
-    decode_nibbles(b + 2, Nibbles::of(d, -8 * d), w);
+    decode_nibbles(b + 2, Nibbles::around(all(half(b)), 8), w);
     fn(0, w);
   }
 };
@@ -75,7 +84,7 @@ struct BlockQ4_1 {
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
     F w[PARTS];
-    decode_nibbles(b + 4, Nibbles::of(half(b), half(b + 2)), w);
+    decode_nibbles(b + 4, Nibbles::of(all(half(b)), all(half(b + 2))), w);
     fn(0, w);
   }
 };
@@ -85,9 +94,9 @@ struct BlockQ5_0 {
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
     F w[PARTS];
-    float d = half(b);
-    decode_nibbles(b + 6, Nibbles::of(d, -16 * d), w);
-    add_fifth_bits(read<uint32_t>(b + 2), 16 * d, w);
+    const F d = all(half(b));
+    decode_nibbles(b + 6, Nibbles::around(d, 16), w);
+    add_fifth_bits(read<uint32_t>(b + 2), d * 16, w);
     fn(0, w);
   }
 };
@@ -97,9 +106,9 @@ struct BlockQ5_1 {
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
     F w[PARTS];
-    float d = half(b);
-    decode_nibbles(b + 8, Nibbles::of(d, half(b + 2)), w);
-    add_fifth_bits(read<uint32_t>(b + 4), 16 * d, w);
+    const F d = all(half(b));
+    decode_nibbles(b + 8, Nibbles::of(d, all(half(b + 2))), w);
+    add_fifth_bits(read<uint32_t>(b + 4), d * 16, w);
     fn(0, w);
   }
 };
@@ -115,21 +124,34 @@ struct BlockQ8_0 {
   }
 };
 
-// The 6-bit scales and minima of Q4_K and Q5_K, times those of the block.
+// The 6-bit scales and minima of Q4_K and Q5_K, times those of the block, for 8 groups.
 struct Scales {
-  float scale[8], offset[8];
-  INLINE Scales of(const uint8_t* b) {
-    Scales s;
-    float d = half(b), least = half(b + 2);
-    const uint8_t* p = b + 4;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-      s.scale[i] = d * (p[i] & 63);
-      s.offset[i] = -least * (p[i + 4] & 63);
-      s.scale[i + 4] = d * ((p[i + 8] & 15) | ((p[i] >> 6) << 4));
-      s.offset[i + 4] = -least * ((p[i + 8] >> 4) | ((p[i + 4] >> 6) << 4));
+#if defined(__AVX512F__)
+  F scales, offsets;  // of group i: lane i, and lane i + 8
+  __attribute__((always_inline)) F scale(int i) const { return lane(scales, i); }
+  __attribute__((always_inline)) F offset(int i) const { return lane(offsets, i + 8); }
+  INLINE F lane(F v, int i) { return (F)_mm512_permutexvar_ps(_mm512_set1_epi32(i), (__m512)v); }
+#else
+  float scales[8], offsets[8];  // in memory: a load fills all lanes, a move between registers costs more
+  __attribute__((always_inline)) F scale(int i) const { return all(scales[i]); }
+  __attribute__((always_inline)) F offset(int i) const { return all(offsets[i]); }
+#endif
+  __attribute__((always_inline)) Nibbles of(int i) const { return Nibbles::of(scale(i), offset(i)); }
+  INLINE void read_from(const uint8_t* b, Scales& s) {
+    const F d = all(half(b)), least = all(-half(b + 2));
+    const uint32_t low = read<uint32_t>(b + 4), more = read<uint32_t>(b + 8), high = read<uint32_t>(b + 12);
+    const uint32_t bytes[] = {low & 0x3f3f3f3f, (high & 0x0f0f0f0f) | ((low >> 2) & 0x30303030),
+                              more & 0x3f3f3f3f, ((high >> 4) & 0x0f0f0f0f) | ((more >> 2) & 0x30303030)};
+    const uint8_t* p = (const uint8_t*)bytes;
+#if defined(__AVX512F__)
+    s.scales = floats(widened(p)) * d;
+    s.offsets = floats(widened(p)) * least;
+#else
+    for (int i = 0; i < 8; i += W) {
+      store(s.scales + i, floats(widened(p + i)) * d);
+      store(s.offsets + i, floats(widened(p + 8 + i)) * least);
     }
-    return s;
+#endif
   }
 };
 
@@ -137,11 +159,13 @@ struct BlockQ4_K {
   static constexpr int count = 256, bytes = 144;
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
-    const Scales s = Scales::of(b);
+    Scales s;
+    Scales::read_from(b, s);
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++) {  // 32 bytes hold 32 weights low and 32 high
       const uint8_t* p = b + 16 + 32 * pair;
-      const Nibbles a = Nibbles::of(s.scale[2 * pair], s.offset[2 * pair]);
-      const Nibbles c = Nibbles::of(s.scale[2 * pair + 1], s.offset[2 * pair + 1]);
+      const Nibbles a = s.of(2 * pair);
+      const Nibbles c = s.of(2 * pair + 1);
       F low[PARTS], high[PARTS];
 #pragma GCC unroll 8
       for (int i = 0; i < PARTS; i++) {
@@ -159,17 +183,19 @@ struct BlockQ5_K {
   static constexpr int count = 256, bytes = 176;
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
-    const Scales s = Scales::of(b);
+    Scales s;
+    Scales::read_from(b, s);
+#pragma GCC unroll 4
     for (int pair = 0; pair < 4; pair++) {
       const uint8_t* p = b + 48 + 32 * pair;
-      const F a = all(s.scale[2 * pair]), c = all(s.scale[2 * pair + 1]);
-      const F m = all(s.offset[2 * pair]), n = all(s.offset[2 * pair + 1]);
+      const Nibbles a = s.of(2 * pair), c = s.of(2 * pair + 1);
+      const F more = s.scale(2 * pair) * 16, most = s.scale(2 * pair + 1) * 16;
       F low[PARTS], high[PARTS];
 #pragma GCC unroll 8
       for (int i = 0; i < PARTS; i++) {
-        I v = widened(p + i * W), bits = widened(b + 16 + i * W) >> (2 * pair);
-        low[i] = floats((v & 15) | ((bits & 1) << 4)) * a + m;
-        high[i] = floats((v >> 4) | ((bits & 2) << 3)) * c + n;
+        I v = widened(p + i * W), bits = widened(b + 16 + i * W);
+        low[i] = with_lanes(a.low(v), bits, 1 << (2 * pair), more);
+        high[i] = with_lanes(c.high(v), bits, 2 << (2 * pair), most);
       }
       fn(64 * pair, low);
       fn(64 * pair + 32, high);
@@ -179,21 +205,24 @@ struct BlockQ5_K {
 
 struct BlockQ6_K {
   static constexpr int count = 256, bytes = 210;
+  INLINE F six(I q, float scale) { return floats(q - 32) * all(scale); }
   template <class Fn>
   INLINE void each(const uint8_t* b, Fn fn) {
-    const float d = half(b + 208);
+    const F d = all(half(b + 208));
+    float scales[16];  // of 16 weights each; in memory as those of Q4_K
+    for (int i = 0; i < 16; i += W) store(scales + i, floats(widened((const int8_t*)b + 192 + i)) * d);
     for (int side = 0; side < 2; side++) {
       const uint8_t *p = b + 64 * side, *bits = b + 128 + 32 * side;
-      const int8_t* s = (const int8_t*)b + 192 + 8 * side;
+      const float* s = scales + 8 * side;
       F w[4][PARTS];
 #pragma GCC unroll 8
       for (int i = 0; i < PARTS; i++) {
         const I a = widened(p + i * W), c = widened(p + 32 + i * W), h = widened(bits + i * W);
-        const int at = i * W / 16;  // a scale is of 16 weights
-        w[0][i] = floats(((a & 15) | ((h & 3) << 4)) - 32) * all(d * s[at]);
-        w[1][i] = floats(((c & 15) | ((h & 12) << 2)) - 32) * all(d * s[at + 2]);
-        w[2][i] = floats(((a >> 4) | (h & 48)) - 32) * all(d * s[at + 4]);
-        w[3][i] = floats(((c >> 4) | ((h >> 2) & 48)) - 32) * all(d * s[at + 6]);
+        const int at = i * W / 16;
+        w[0][i] = six((a & 15) | ((h << 4) & 48), s[at]);
+        w[1][i] = six((c & 15) | ((h << 2) & 48), s[at + 2]);
+        w[2][i] = six((a >> 4) | (h & 48), s[at + 4]);
+        w[3][i] = six((c >> 4) | ((h >> 2) & 48), s[at + 6]);
       }
 #pragma GCC unroll 4
       for (int part = 0; part < 4; part++) fn(128 * side + 32 * part, w[part]);

@@ -55,8 +55,9 @@ struct Step {
   int32_t unused;
 };
 
-constexpr int MANY = 6;  // from so many rows on, decoding into panels pays
+constexpr int MANY = 12;  // from so many rows on, decoding into panels pays
 constexpr int ROWS_AT_A_TIME = 16;
+constexpr int PART = 512;  // rows of keys and values that one chunk of a decode step looks at
 
 Pool* pool = nullptr;
 
@@ -96,6 +97,7 @@ struct ThreadSpace {
 };
 
 ThreadSpace* threads_space = nullptr;
+Space step_space, parts_space, product_space;
 
 // -- products, shared by the threads -----------------------------------------------------------
 
@@ -280,40 +282,66 @@ class Run {
     }
   }
 
-  // n_ = the mixed values. Tiles of the rows of one head; of the heads of one row in a decode step.
+  // n_ = the mixed values.
   void attend_all(const Layer& w, const Cache& cache) {
-    const int share = m_.heads / m_.kv_heads, rows = s_.rows;
-    const bool one = rows == 1;
-    int size = one ? share : TILE;
-    if (one && m_.kv_heads < pool->threads()) size = chunks_of(share, chunks_of(pool->threads(), m_.kv_heads));
-    size = size < TILE ? size : TILE;
-    const int tiles = chunks_of(one ? share : rows, size), groups = one ? m_.kv_heads : m_.heads;
-    const int64_t stride = stride_of(s_.first + rows + 2 * PANEL);
     const size_t edge = (size_t)m_.key_size * PANEL;
+    const int64_t stride = stride_of(s_.rows == 1 ? PART + 2 * PANEL : s_.first + s_.rows + 2 * PANEL);
     for (int i = 0; i < pool->threads(); i++) {  // a thread must not fail to get memory
       threads_space[i].scores.floats(stride * TILE);
       threads_space[i].edge.floats(edge);
     }
-    pool->each(tiles * groups, [&](int chunk, int thread) {
-      // the last tiles first: they have the most keys to look at
-      const int group = chunk % groups, begin = (tiles - 1 - chunk / groups) * size;
-      const int n = (one ? share : rows) - begin < size ? (one ? share : rows) - begin : size;
-      const int head = one ? group * share + begin : group, kv_head = one ? group : group / share;
+    s_.rows == 1 ? attend_one(w, cache, stride) : attend_many(w, cache, stride);
+  }
+
+  HeadRows rows_of(const Cache& cache, int kv_head) const {
+    return {cache.keys + kv_head * m_.key_size * cache.capacity,
+            cache.values + kv_head * cache.capacity * m_.value_size, cache.capacity, m_.key_size, m_.value_size};
+  }
+
+  // Tiles of rows of one head, the last ones first: they have the most keys to look at.
+  void attend_many(const Layer& w, const Cache& cache, int64_t stride) {
+    const int tiles = chunks_of(s_.rows, TILE);
+    pool->each(tiles * m_.heads, [&](int chunk, int thread) {
+      const int head = chunk % m_.heads, begin = (tiles - 1 - chunk / m_.heads) * TILE;
+      const int n = s_.rows - begin < TILE ? s_.rows - begin : TILE;
       int from[TILE], seen[TILE];
       for (int i = 0; i < n; i++) {
-        seen[i] = s_.first + (one ? 0 : begin + i) + 1;
+        seen[i] = s_.first + begin + i + 1;
         from[i] = w.window && seen[i] > w.window ? seen[i] - w.window : 0;
       }
-      const HeadRows kv = {cache.keys + kv_head * m_.key_size * cache.capacity,
-                           cache.values + kv_head * cache.capacity * m_.value_size, cache.capacity,
-                           m_.key_size, m_.value_size};
-      const Rows scores = {threads_space[thread].scores.floats(stride * TILE), stride};
-      const Rows q = one ? Rows{q_.at + head * m_.key_size, m_.key_size}
-                         : Rows{q_.row(begin) + head * m_.key_size, q_.stride};
-      const Rows out = one ? Rows{n_.at + head * m_.value_size, m_.value_size}
-                           : Rows{n_.row(begin) + head * m_.value_size, n_.stride};
-      attend(n, q, from, seen, kv, scores, out, threads_space[thread].edge.floats(edge));
+      ThreadSpace& own = threads_space[thread];
+      const Rows out = {n_.row(begin) + head * m_.value_size, n_.stride};
+      const Tile t = {n, {q_.row(begin) + head * m_.key_size, q_.stride}, from, seen, 0, seen[n - 1]};
+      Weight weights[TILE];
+      attend(t, rows_of(cache, head / (m_.heads / m_.kv_heads)), {own.scores.floats(0), stride}, own.edge.floats(0),
+             out, weights);
+      for (int i = 0; i < n; i++)
+        for (int j = 0; j < m_.value_size; j++) out.row(i)[j] /= weights[i].total;
     });
+  }
+
+  // A decode step: heads that share keys together, and PART rows of the sequence at a time.
+  void attend_one(const Layer& w, const Cache& cache, int64_t stride) {
+    const int seen = s_.first + 1, from = w.window && seen > w.window ? seen - w.window : 0;
+    const int start = from / PANEL * PANEL, parts = chunks_of(seen - start, PART);
+    const int share = m_.heads / m_.kv_heads, size = share < TILE ? share : TILE;
+    const int tiles = chunks_of(share, size), values = m_.heads * m_.value_size;
+    float* const mixed = parts_space.floats((size_t)parts * (values + 2 * m_.heads));
+    Weight* const weights = reinterpret_cast<Weight*>(mixed + (size_t)parts * values);
+    pool->each(parts * tiles * m_.kv_heads, [&](int chunk, int thread) {
+      const int part = chunk % parts, kv_head = chunk / parts % m_.kv_heads;
+      const int begin = chunk / parts / m_.kv_heads * size, head = kv_head * share + begin;
+      const int n = share - begin < size ? share - begin : size;
+      int froms[TILE], seens[TILE];
+      for (int i = 0; i < n; i++) froms[i] = from, seens[i] = seen;
+      ThreadSpace& own = threads_space[thread];
+      const int first = start + part * PART;
+      const Tile t = {n, {q_.at + head * m_.key_size, m_.key_size}, froms, seens, first, first + PART};
+      attend(t, rows_of(cache, kv_head), {own.scores.floats(0), stride}, own.edge.floats(0),
+             {mixed + (size_t)part * values + head * m_.value_size, m_.value_size}, weights + part * m_.heads + head);
+    });
+    for (int h = 0; h < m_.heads; h++)
+      join(parts, mixed + h * m_.value_size, values, weights + h, m_.heads, m_.value_size, n_.at + h * m_.value_size);
   }
 
   void feed_forward(const Layer& w) {
@@ -389,8 +417,6 @@ class Run {
     multiply<1>({{&m_.head, {s_.logits, m_.head.out}}}, n_, s_.logit_rows, false);
   }
 };
-
-Space step_space, product_space;
 
 template <class Fn>
 int guarded(Fn fn) {
