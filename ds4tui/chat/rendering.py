@@ -7,9 +7,7 @@ So the timeline of a conversation begins with all that is resident from its last
 """
 
 import logging
-import sys
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +15,11 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.probing import probe
+from ds4tui.chat.remembered import FrozenClocks, RunCache
 from ds4tui.chat.template import ChatTemplate
 from ds4tui.chat.turns import (
     checked,
@@ -53,8 +51,6 @@ CHATML = (
 # A turn of a long conversation is encoded once, not at each turn after it. A context of 340,000
 # tokens takes about 5 MiB, its texts included.
 _RUN_CACHE_BYTES = 32 * 2**20
-_RUN_BYTES = 256  # of an entry's containers
-_FROZEN_CLOCKS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +80,8 @@ class ChatFormat:
         self._jinja = ChatTemplate(template, _variables(tokenizer))
         self.abilities = probe(self._jinja)
         self._guard = _guard(tokenizer, template)
-        self._runs = _RunCache(_RUN_CACHE_BYTES)
-        self._clocks = _FrozenClocks(now)
+        self._runs = RunCache(_RUN_CACHE_BYTES)
+        self._clocks = FrozenClocks(now)
         # How the model writes calls when it is offered tools; None for a way that is not read.
         self.tool_syntax = self.abilities.tool_syntax if self.abilities.tools else "hermes"
         problem = self._probe()
@@ -277,65 +273,3 @@ def _guard(tokenizer: Tokenizer, template: str) -> Guard:
     used = {t for t in known if t in template and not t.isspace()} | (known & SHOWN_MARKS)
     kept = known - used
     return Guard({*tokenizer.control_texts, *used}, kept)
-
-
-class _RunCache:
-    """Ids of plain runs, the least recently used dropped beyond `max_bytes`."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._runs: OrderedDict[str, Ids] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, run: str) -> Ids | None:
-        with self._lock:
-            ids = self._runs.get(run)
-            if ids is not None:
-                self._runs.move_to_end(run)
-            return ids
-
-    def put(self, run: str, ids: Ids) -> None:
-        with self._lock:
-            if run in self._runs:
-                return
-            self._runs[run] = ids
-            self._bytes += _run_bytes(run, ids)
-            while self._bytes > self._max_bytes:
-                self._bytes -= _run_bytes(*self._runs.popitem(last=False))
-
-
-def _run_bytes(run: str, ids: Ids) -> int:
-    return _RUN_BYTES + sys.getsizeof(run) + ids.nbytes
-
-
-class _FrozenClocks:
-    """The time of each conversation's first rendering, for templates that show the date: it
-    must not change what is resident at midnight. Conversations are told by their beginning."""
-
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._times: OrderedDict[bytes, datetime] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, messages: Sequence[Message]) -> Callable[[], datetime]:
-        return lambda: self._time(_beginning(messages))
-
-    def _time(self, key: bytes) -> datetime:
-        with self._lock:
-            time = self._times.pop(key, None) or self._now()
-            self._times[key] = time
-            if len(self._times) > _FROZEN_CLOCKS:
-                self._times.popitem(last=False)
-            return time
-
-
-def _beginning(messages: Sequence[Message]) -> bytes:
-    """Names a conversation by its messages up to the first of the user's."""
-    hasher = xxhash.xxh3_128()
-    for message in messages:
-        text = message.text.strip().encode("utf-8", "surrogatepass")
-        hasher.update(f"{message.role} {len(text)} ".encode() + text)
-        if message.role == "user":
-            break
-    return hasher.digest()

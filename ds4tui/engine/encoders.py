@@ -7,12 +7,17 @@ remembered. Nothing here knows special tokens: whatever is written is text.
 import re
 from typing import Protocol
 
+import numpy as np
 from gguf.constants import TokenType
 
 from ds4tui.engine.merging import merge
-from ds4tui.engine.vocabulary import BYTE_CHARACTERS, BytePieces, SentencePieces, Vocabulary
-
-BLANK = "▁"  # how SentencePiece writes " "
+from ds4tui.engine.vocabulary import (
+    BLANK,
+    BYTE_CHARACTERS,
+    BytePieces,
+    SentencePieces,
+    Vocabulary,
+)
 
 # Words repeat, long runs do not; when the memory is full it is begun anew.
 _KNOWN_WORDS = 2**16
@@ -86,7 +91,7 @@ class SentencePieceEncoder:
         self._ids = vocabulary.plain
         self._unknown = [] if vocabulary.unknown_id is None else [vocabulary.unknown_id]
         self._bytes = _byte_ids(vocabulary)
-        self._words = _word_pattern(vocabulary.plain)
+        self._words = _word_pattern(pieces.glued)
         self._known: dict[str, list[int]] = {}
         ids, costs = vocabulary.plain, (-pieces.scores).tolist()
 
@@ -136,11 +141,10 @@ def _remember(known: dict[str, list[int]], word: str, ids: list[int]) -> None:
 def _byte_ids(vocabulary: Vocabulary) -> dict[int, int]:
     """Byte to the id of its token."""
     ids: dict[int, int] = {}
-    for token_id, kind in enumerate(vocabulary.kinds.tolist()):
-        if kind == TokenType.BYTE:
-            byte = _byte_of_name(vocabulary.texts[token_id])
-            if byte is not None:
-                ids.setdefault(byte, token_id)
+    for token_id in np.flatnonzero(vocabulary.kinds == TokenType.BYTE).tolist():
+        byte = _byte_of_name(vocabulary.texts[token_id])
+        if byte is not None:
+            ids.setdefault(byte, token_id)
     return ids
 
 
@@ -149,10 +153,8 @@ def _byte_of_name(text: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-def _word_pattern(plain: dict[str, int]) -> re.Pattern[str]:
+def _word_pattern(glued: str) -> re.Pattern[str]:
     """Words: blanks and what follows them up to the next blanks. Not cut are blanks after a
-    character that some token has before a blank inside it."""
-    inside = rf"[^{BLANK}\0](?={BLANK})"
-    glued = "".join(sorted(set(re.findall(inside, "\0".join(plain)))))
+    character of `glued`, over which a token may reach."""
     stuck = rf"(?:(?<=[{re.escape(glued)}]){BLANK}+[^{BLANK}]*)*" if glued else ""
     return re.compile(rf"{BLANK}*[^{BLANK}]+{stuck}|{BLANK}+")

@@ -21,7 +21,7 @@ from ds4tui.files import write_atomically
 _log = logging.getLogger(__name__)
 
 # Raised whenever a check or what it finds changes.
-_VERSION = 1
+_VERSION = 2
 
 _MAX_ENTRIES = 64
 _MAX_ENTRY_BYTES = 2**20
@@ -132,4 +132,4 @@ def _parsed(content: bytes, identity: FileIdentity) -> Findings | None:
     if held["version"] != _VERSION or held["file"] != asdict(identity):
         return None
     found = held["findings"]
-    return Findings(tuple(found["left_out"]), tuple(found["borrowed"]))
+    return Findings(tuple(found["left_out"]), tuple(found["borrowed"]), found["glued"])

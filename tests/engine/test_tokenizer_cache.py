@@ -2,7 +2,8 @@
 
 import json
 import os
-import time
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def test_an_entry_says_what_it_is_of(tmp_path: Path, cache: VocabularyCache) -> 
     held = json.loads(body)
     assert checksum.decode() == xxhash.xxh3_128_hexdigest(body)
     assert held["file"]["path"] == str(path.resolve())
-    assert held["findings"] == {"left_out": [2], "borrowed": [256]}
+    assert held["findings"] == {"left_out": [2], "borrowed": [256], "glued": ""}
 
 
 def test_entries_are_bounded_and_the_oldest_go_first(tmp_path: Path, checks: list[str]) -> None:
@@ -243,19 +244,28 @@ def test_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 STARTS_S = 0.3
 
+START = """
+import sys, time
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.tokenizer_cache import VocabularyCache
+began = time.process_time()
+with GGUFFile.open(sys.argv[1]) as file:
+    made = Tokenizer.from_gguf(file, VocabularyCache.of_user())
+print(time.process_time() - began, made.encode("The quick brown fox"))
+"""
+
 
 @pytest.mark.dev_models
 @pytest.mark.parametrize("name", ["qwen", "gemma"])
-def test_the_second_start_is_quick(dev_model: Any, tmp_path: Path, name: str) -> None:
-    """Time of this process, not of the clock: others may be at work on the machine."""
-    path, cache = dev_model(name), VocabularyCache(tmp_path / "cache")
-    with GGUFFile.open(path) as file:
-        first = Tokenizer.from_gguf(file, cache)
-    took: list[float] = []
-    for _ in range(5):
-        began = time.process_time()
-        with GGUFFile.open(path) as file:
-            second = Tokenizer.from_gguf(file, cache)
-        took.append(time.process_time() - began)
-    assert second.encode("The quick brown fox") == first.encode("The quick brown fox")
+def test_the_second_start_is_quick(dev_model: Any, name: str) -> None:
+    """Each start is a process of its own. Its own time counts, not the clock's: others may be
+    at work on the machine. The best of five, since a cold cache of the processor counts too."""
+    command = [sys.executable, "-c", START, str(dev_model(name))]
+    starts = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(" ", 1)
+        for _ in range(6)
+    ]
+    assert len({ids for _, ids in starts}) == 1
+    took = [float(seconds) for seconds, _ in starts[1:]]
     assert min(took) < STARTS_S, took
