@@ -107,6 +107,20 @@ def test_a_missing_tensor_is_named(name: str, tensor: str, tmp_path: Path) -> No
         load_model(gguf, Settings())
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("more", [-1, 1, 10**8, 2**32 - 1])
+def test_a_count_of_blocks_that_are_not_there_is_refused_with_both_numbers(
+    name: str, more: int, tmp_path: Path
+) -> None:
+    """Before anything is made for each of them: 2^32 of whatever would not fit."""
+    with GGUFFile.open(golden_path(name)) as gguf:
+        held = gguf.key(".block_count", int)
+    told = min(held + more, 2**32 - 1)
+    gguf = changed(name, tmp_path / "bad.gguf", {"block_count": told})
+    with pytest.raises(GGUFError, match=f"block_count is {told:,}.* of {held:,} blocks"):
+        FAMILIES[name].config(gguf)
+
+
 KEYS = ["block_count", "context_length", "attention.head_count", "embedding_length"]
 
 
@@ -154,8 +168,11 @@ def test_what_is_not_read_is_refused_by_name(
 # -- gemma3's keys -----------------------------------------------------------------------------
 
 
-def gemma_blocks(tmp_path: Path, keys: dict[str, Any]) -> tuple[Any, ...]:
-    return FAMILIES["gemma3"].config(changed("gemma3", tmp_path / "g.gguf", keys)).blocks
+def gemma_blocks(
+    tmp_path: Path, keys: dict[str, Any], tensors: dict[str, Any] | None = None
+) -> tuple[Any, ...]:
+    gguf = changed("gemma3", tmp_path / "g.gguf", keys, tensors)
+    return FAMILIES["gemma3"].config(gguf).blocks
 
 
 @pytest.mark.parametrize(
@@ -178,10 +195,13 @@ def test_a_gemma_without_a_window_has_wide_layers_only(tmp_path: Path) -> None:
 
 
 def test_scores_of_gemma_27b_are_scaled_by_the_share_of_a_head(tmp_path: Path) -> None:
-    assert {s.scale for s in gemma_blocks(tmp_path, {"block_count": 61})} == {1 / math.sqrt(32)}
-    assert {s.scale for s in gemma_blocks(tmp_path, {"block_count": 62})} == {1 / math.sqrt(16)}
-    given = {"block_count": 62, "attention.scale": 0.5}
-    assert {s.scale for s in gemma_blocks(tmp_path, given)} == {0.5}
+    def scales(blocks: int, **keys: Any) -> set[float]:
+        last = {f"blk.{blocks - 1}.attn_norm.weight": np.ones(64, np.float32)}
+        return {s.scale for s in gemma_blocks(tmp_path, {"block_count": blocks} | keys, last)}
+
+    assert scales(61) == {1 / math.sqrt(32)}
+    assert scales(62) == {1 / math.sqrt(16)}
+    assert scales(62, **{"attention.scale": 0.5}) == {0.5}
 
 
 def test_gemmas_given_embeddings_are_not_scaled(kernels: str) -> None:

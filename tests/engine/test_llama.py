@@ -1,6 +1,7 @@
 """The llama family against the definition in float64, on every path this machine can run."""
 
 import logging
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -239,12 +240,28 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ("rope.scaling.type", "longrope", "longrope"),
         ("expert_count", 8, "experts"),
         ("attention.layer_norm_rms_epsilon", "small", "epsilon"),
+        ("attention.layer_norm_rms_epsilon", 0.0, "rms_epsilon is 0"),
+        ("attention.layer_norm_rms_epsilon", -1e-5, "rms_epsilon is -1e-05"),
+        ("attention.layer_norm_rms_epsilon", math.nan, "rms_epsilon is nan"),
+        ("rope.freq_base", 0.0, "freq_base is 0"),
+        ("rope.freq_base", -1.0, "freq_base is -1"),
+        ("rope.freq_base", math.nan, "freq_base is nan"),
+        ("rope.freq_base", math.inf, "freq_base is inf"),
     ],
 )
 def test_an_impossible_key_is_refused(tmp_path: Path, key: str, value: Any, word: str) -> None:
     gguf = write(tmp_path / "bad.gguf", Tiny(), {key: value})
     with pytest.raises(GGUFError, match=word):
         load_model(gguf, Settings())
+
+
+@pytest.mark.parametrize("rotary", [7, 9, 10, 16])
+def test_rotary_values_are_compared_with_the_heads_of_the_file(tmp_path: Path, rotary: int) -> None:
+    """Also where no key gives the size of a head."""
+    keys = {"rope.dimension_count": rotary, "attention.key_length": None}
+    gguf = write(tmp_path / "bad.gguf", Tiny(), keys)
+    with pytest.raises(GGUFError, match=f"{rotary} rotary values do not fit heads of 8"):
+        llama(gguf)
 
 
 @pytest.mark.parametrize(

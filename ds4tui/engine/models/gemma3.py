@@ -13,7 +13,15 @@ import numpy as np
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import DecoderConfig, attention, gated
-from ds4tui.engine.models.keys import block_shape, count, impossible, not_read, rotary_values
+from ds4tui.engine.models.keys import (
+    block_count,
+    block_shape,
+    count,
+    impossible,
+    not_read,
+    positive,
+    rotary_values,
+)
 from ds4tui.engine.models.rotation import Rotation
 from ds4tui.kernels.block import BlockShape, BlockWeights
 
@@ -42,7 +50,7 @@ def gemma3(gguf: GGUFFile) -> DecoderConfig:
             ffn_post_norm=loader.vector(at + "post_ffw_norm.weight", width),
         )
 
-    local_base = gguf.key(".rope.freq_base_swa", float, LOCAL_BASE)
+    local_base = positive(gguf, ".rope.freq_base_swa", LOCAL_BASE)
     return DecoderConfig(
         architecture="gemma3",
         width=width,
@@ -60,7 +68,7 @@ def gemma3(gguf: GGUFFile) -> DecoderConfig:
 
 def _blocks(gguf: GGUFFile) -> tuple[BlockShape, ...]:
     shape = block_shape(gguf)
-    blocks = count(gguf, ".block_count")
+    blocks = block_count(gguf)
     if blocks == BLOCKS_27B:
         share = count(gguf, ".embedding_length") // shape.heads
         shape = replace(shape, scale=gguf.key(".attention.scale", float, 1 / math.sqrt(share)))

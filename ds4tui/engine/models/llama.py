@@ -9,7 +9,7 @@ import logging
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import DecoderConfig, attention, gated
-from ds4tui.engine.models.keys import block_shape, count, not_read
+from ds4tui.engine.models.keys import block_count, block_shape, count, not_read
 from ds4tui.engine.models.rotation import Rotation
 from ds4tui.kernels.block import BlockWeights
 
@@ -37,7 +37,7 @@ def llama(gguf: GGUFFile) -> DecoderConfig:
         width=width,
         vocab_size=gguf.tensor("token_embd.weight").shape[0],
         context_tokens=_context_tokens(gguf),
-        blocks=(shape,) * count(gguf, ".block_count"),
+        blocks=(shape,) * block_count(gguf),
         rotations=(Rotation.of(gguf, shape.key_size),),
         read_block=read_block,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import DecoderConfig, attention, gated
-from ds4tui.engine.models.keys import block_shape, count, impossible, rotary_values
+from ds4tui.engine.models.keys import block_count, block_shape, count, impossible, rotary_values
 from ds4tui.engine.models.rotation import Rotation
 from ds4tui.kernels.block import BlockWeights
 from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights
@@ -46,7 +46,7 @@ def _config(gguf: GGUFFile, feed_forward: ReadFeedForward, head_norms: bool) -> 
         width=width,
         vocab_size=gguf.tensor("token_embd.weight").shape[0],
         context_tokens=count(gguf, ".context_length"),
-        blocks=(shape,) * count(gguf, ".block_count"),
+        blocks=(shape,) * block_count(gguf),
         rotations=(Rotation.of(gguf, shape.key_size),),
         read_block=read_block,
     )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.models.keys import count, impossible, not_read, rotary_values
+from ds4tui.engine.models.keys import count, impossible, not_read, positive, rotary_values
 from ds4tui.kernels.rope import Turn
 
 Frequencies = npt.NDArray[np.float64]
@@ -34,9 +34,9 @@ class Rotation:
     def of(cls, gguf: GGUFFile, key_size: int) -> "Rotation":
         """As the file's keys have it. Raises GGUFError for a scaling that is not read."""
         rotary = rotary_values(gguf)
-        if rotary % 2 or rotary > key_size:
+        if rotary > key_size:
             raise impossible(gguf, f"{rotary} rotary values do not fit heads of {key_size}.")
-        base = gguf.key(".rope.freq_base", float, 10_000.0)
+        base = positive(gguf, ".rope.freq_base", 10_000.0)
         plain = cls.plain(base, rotary)
         kind = gguf.key(".rope.scaling.type", str, "linear")
         if kind == "yarn":
