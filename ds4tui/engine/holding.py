@@ -38,11 +38,13 @@ _REQUANTISED = {"8": (8, 64), "4": (4, 32)}
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """`nbytes` of memory. `exact`: all numbers are those of the file."""
+    """`nbytes` of memory. `exact`: all numbers are those of the file. `wide_scales`: the form's
+    scales are float32 where rows are not."""
 
     form: str
     nbytes: int
     way: Way
+    wide_scales: bool = False
 
     @property
     def exact(self) -> bool:
@@ -98,7 +100,8 @@ def _native(info: TensorInfo, path: "ComputePath") -> Holding | None:
     short = path.activations.size == 2 and (native.short_scales or rounded)
     form = _affine_words(native.bits, native.group_size, short)
     way: Way = "native form, rounded" if rounded else "native form"
-    return Holding(form, native.nbytes(elements, 2 if short else 4), way)
+    wide = path.activations.size == 2 and not short
+    return Holding(form, native.nbytes(elements, 2 if short else 4), way, wide)
 
 
 def _requantised(info: TensorInfo, path: "ComputePath") -> Holding | None:

@@ -4,9 +4,9 @@ Reads headers only, unless errors are to be measured.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ds4tui.config import Settings
 from ds4tui.library.listing import megabytes
@@ -209,27 +209,46 @@ def _measured(gguf: "GGUFFile") -> tuple[MeasuredRow, ...]:
 
 def _notes(gguf: "GGUFFile", settings: Settings, held: "Inventory") -> Iterator[str]:
     """What asking for something else would change."""
-    from ds4tui.engine.holding import PLAIN
     from ds4tui.engine.inventory import inventory
 
     policy = settings.weights_policy()
     if policy.requantise != "off" and not held.requantise_works:
         yield f"requantise={policy.requantise} does nothing on this machine: {held.words}."
-    plain = {
-        t.info.ggml_type.name
-        for t in held.tensors
-        if t.holding and t.holding.way == "rounded values" and t.info.ggml_type not in PLAIN
-    }
-    if plain and held.requantise_works:
-        eight, four = (
-            megabytes(inventory(gguf, replace(policy, requantise=bits)).weights_bytes)
-            for bits in ("8", "4")
-        )
-        names = ", ".join(sorted(plain))
+    if not held.requantise_works:
+        return
+
+    def megabytes_with(**changes: Any) -> str:
+        return megabytes(inventory(gguf, replace(policy, **changes)).weights_bytes)
+
+    now = f"Weights take {megabytes(held.weights_bytes)}"
+    if plain := _names(t for t in held.tensors if _is_blown_up(t)):
         yield (
-            f"{names}: MLX has no exact form. Weights take {megabytes(held.weights_bytes)}; "
-            f"--requantise 8 would make that {eight}, --requantise 4 {four}, "
+            f"{plain}: MLX has no exact form. {now}; --requantise 8 would make that "
+            f"{megabytes_with(requantise='8')}, --requantise 4 {megabytes_with(requantise='4')}, "
             "neither exactly; --measure tells the errors."
+        )
+    if wide := _names(t for t in held.tensors if t.holding and t.holding.wide_scales):
+        yield (
+            f"{wide}: exact scales need float32, and products are made in it. {now}; "
+            f"--quant-scales float16 would make that {megabytes_with(scales='float16')} and "
+            "products faster, with scales rounded to 11 bits."
         )
     if any(t.holding and t.holding.way == "re-quantised" for t in held.tensors):
         yield "Quantised anew while loading; the errors are then logged. --measure tells them."
+
+
+def _is_blown_up(tensor: "PlacedTensor") -> bool:
+    """Whether plain values of 16 bits are held of a type that has fewer."""
+    from ds4tui.engine.holding import PLAIN
+
+    holding = tensor.holding
+    return (
+        holding is not None
+        and holding.way in ("values", "rounded values")
+        and tensor.info.ggml_type not in PLAIN
+    )
+
+
+def _names(tensors: "Iterable[PlacedTensor]") -> str:
+    """The types of `tensors`, "Q3_K, Q6_K"."""
+    return ", ".join(sorted({t.info.ggml_type.name for t in tensors}))

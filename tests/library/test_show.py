@@ -131,7 +131,12 @@ def test_what_asking_would_change_is_told_and_what_asking_changed(
         words = "would make that " if bits == "8" else ""
         assert f"--requantise {bits} {words}{weights / MB:,.1f} MB" in off["notes"][0]
         assert rows_of(asked)["Q4_K"] == rows_of(off)["Q4_K"]
-    rounded = rows_of(as_json(capsys, model, "--quant-scales", "float16"))["Q4_K"]
+    rounding = as_json(capsys, model, "--quant-scales", "float16")
+    weights = rounding["memory"]["weights_bytes"]
+    assert off["notes"][1].startswith("Q4_K: exact scales need float32")
+    assert f"--quant-scales float16 would make that {weights / MB:,.1f} MB" in off["notes"][1]
+    assert len(rounding["notes"]) == 1
+    rounded = rows_of(rounding)["Q4_K"]
     assert (rounded["way"], rounded["exact"]) == ("native form, rounded", False)
     assert "MLX's own form, scales rounded" in shown(capsys, model, "--quant-scales", "float16")
 
