@@ -360,7 +360,7 @@ COMMANDS = (
     Command("pull", "fetch a model, from the Hugging Face hub too", _pull_arguments, _pull),
     Command(
         "models",
-        "list the models on this machine, and whether they fit",
+        "list the models on this machine, and whether they fit; show NAME tells all about one",
         _models_arguments,
         _models,
     ),
