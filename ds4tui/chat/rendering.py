@@ -21,6 +21,7 @@ from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.probing import probe
 from ds4tui.chat.remembered import FrozenClocks, RunCache
 from ds4tui.chat.template import ChatTemplate
+from ds4tui.chat.thinking import OPENING
 from ds4tui.chat.turns import (
     checked,
     for_forms,
@@ -139,6 +140,14 @@ class ChatFormat:
         marks = self._choose_marks(told, tools)
         rendered = self._rendered(_Given(told, tools, thinking), marks, set())
         return self._guard.reveal(rendered, marks)
+
+    def begins_thinking(self, thinking: bool | None = None) -> bool:
+        """Whether the template itself opens the reply's reasoning, for ThinkingParser."""
+        try:
+            text = self.render_text([Message("user", "?")], thinking=thinking)
+        except TemplateError:
+            return False
+        return text.rstrip().endswith(OPENING)
 
     def _choose_marks(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Marks:
         return self._guard.choose_marks([self.template, *texts_of(messages, tools)])

@@ -170,6 +170,20 @@ def test_thinking(format_of: Formats) -> None:
     assert ids[-4:] == [ID["<think>"], ID["\n\n"], ID["</think>"], ID["\n\n"]]
 
 
+def test_templates_that_open_the_thinking_themselves(
+    format_of: Formats, tokenizer: Tokenizer
+) -> None:
+    opening = ChatFormat(
+        tokenizer,
+        formats.roles("<|{{ m.role }}|>{{ m.content }}")
+        + "<|assistant|>{{ '<think>\n' if thinking is not false else '</think>' }}",
+    )
+    assert opening.begins_thinking() and opening.begins_thinking(True)
+    assert not opening.begins_thinking(False)
+    assert not any(format_of(name).begins_thinking() for name in TEMPLATES)
+    assert not ChatFormat(tokenizer, "{{ raise_exception('no') }}").begins_thinking()
+
+
 def test_reasoning(format_of: Formats) -> None:
     thought = Message("assistant", "Done.", reasoning="Hm.")
     text = format_of("thinking").render_text([USER, thought])
