@@ -91,7 +91,7 @@ def open_stream(url: str) -> socket.socket:
     sock = socket.create_connection((found[1], int(found[2])), timeout=20)
     body = json.dumps({"stream": True, "messages": [{"role": "user", "content": "Hello"}]})
     sock.sendall(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         + f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
     )
     received = b""

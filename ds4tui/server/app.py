@@ -14,6 +14,7 @@ from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import Ds4Error
 from ds4tui.server import endpoints
 from ds4tui.server.auth import BearerAuth
+from ds4tui.server.callers import LocalCallers
 from ds4tui.server.errors import handle_ds4_error, handle_http_exception, handle_internal_error
 from ds4tui.server.requestlog import RequestLog
 from ds4tui.server.service import KEEP_ALIVE_S, Service
@@ -31,6 +32,7 @@ def create_app(
     assistant: Assistant,
     api_key: str | None = None,
     *,
+    host: str = "127.0.0.1",
     defaults: SamplingParams | None = None,
     keep_alive_s: float = KEEP_ALIVE_S,
 ) -> Starlette:
@@ -38,8 +40,10 @@ def create_app(
 
     With an `api_key`, everything but /health needs it. `defaults` are the sampling parameters of
     requests that leave them open. A stream that is silent for `keep_alive_s` gets a comment.
+    `host` is what the server listens on: see callers.py for who is refused.
     """
-    middleware = [Middleware(RequestLog)]
+    callers = Middleware(LocalCallers, host=host, needs_key=bool(api_key))
+    middleware = [Middleware(RequestLog), callers]
     if api_key:
         middleware.append(Middleware(BearerAuth, api_key=api_key))
     app = Starlette(

@@ -18,11 +18,33 @@ from ds4tui.errors import RequestError
 # An agent's whole history with some files in it is a few MiB; this leaves room for images.
 MAX_BODY_BYTES = 64 * 2**20
 
+# Python takes time with the square of the digits, and refuses to read more than 4300.
+MAX_DIGITS = 1000
+
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class BodyTooLarge(RequestError):
     http_status = 413
+
+
+class NotJson(RequestError):
+    http_status = 415
+
+
+def require_json(request: Request) -> None:
+    """Raises NotJson if the body is called anything else: what a page may send anywhere without
+    asking (a form, plain text) is refused. A body that is called nothing passes."""
+    named = request.headers.get("content-type")
+    if named is None:
+        return
+    kind = named.partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise NotJson(
+            f"The body must be JSON and be called so, not {kind[:100]!r}.",
+            hint="Send the header 'Content-Type: application/json' "
+            "(with curl: -H 'Content-Type: application/json').",
+        )
 
 
 async def read_body(request: Request) -> bytes:
@@ -46,7 +68,9 @@ def parse_object(body: bytes) -> dict[str, Any]:
     """`body` as a JSON object. Raises RequestError that says what is wrong with it."""
     try:
         text = body.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+        )
     except RequestError:
         raise
     except UnicodeDecodeError as exc:
@@ -69,6 +93,12 @@ def _finite(digits: str) -> float:
     if not math.isfinite(value):
         raise RequestError(f"The number {digits[:40]} is too large.")
     return value
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise RequestError(f"The number {digits[:40]}... is too large.")
+    return int(digits)
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:

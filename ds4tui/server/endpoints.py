@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ds4tui.assistant import Job, Listener
-from ds4tui.server.body import finite, json_bytes, read_body
+from ds4tui.server.body import finite, json_bytes, read_body, require_json
 from ds4tui.server.hangup import ClientGone, until_hang_up
 from ds4tui.server.jobs import JobEvents
 from ds4tui.server.openai_chat import ChatCall, parse_chat
@@ -80,6 +80,7 @@ async def chat_completions(request: Request) -> Response:
 
 
 async def _read_call(request: Request, service: Service) -> ChatCall:
+    require_json(request)
     body = await read_body(request)
     vocab_size = service.assistant.format.tokenizer.vocab_size
     call = await anyio.to_thread.run_sync(parse_chat, body, service.defaults, vocab_size)

@@ -83,8 +83,8 @@ def _message(fields: Fields) -> Message:
         raise RequestError(f"{path}: tool results are not supported yet.", path)
     role = _ROLES.get(name or "")
     if role is None:
-        known = ", ".join(_ROLES)
-        raise RequestError(f"{path} must be one of {known}, not {name!r}.", path)
+        found = "not given" if name is None else f"not {name!r}"
+        raise RequestError(f"{path} must be one of {', '.join(_ROLES)}; it is {found}.", path)
     for calls in ("tool_calls", "function_call"):
         if fields.get(calls):
             where = fields.path(calls)

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from ds4tui.assistant import Assistant
 from ds4tui.engine.requests import SamplingParams
-from ds4tui.errors import EngineError
+from ds4tui.errors import EngineError, UsageError
 from ds4tui.server.app import create_app
 from ds4tui.server.listening import bind, shown_host
 
@@ -56,10 +56,12 @@ class ServerHandle:
     ) -> "ServerHandle":
         """Serve `assistant` on every address of `host`; port 0 picks a free one.
 
-        Returns once requests are accepted. Raises UsageError if the port is busy or the host is
-        no address of this machine.
+        Returns once requests are accepted. Raises UsageError if the port is busy, the host is no
+        address of this machine, or the key is blank; white space around a key does not count.
         """
-        app = create_app(assistant, api_key, defaults=defaults)
+        if api_key:
+            api_key = _stripped(api_key)
+        app = create_app(assistant, api_key, host=host, defaults=defaults)
         sockets = bind(host, port)
         handle = cls(app, sockets, host, "" if api_key else _exposure(host, sockets))
         if handle.warning:
@@ -160,6 +162,13 @@ def _config(app: Starlette) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=KEEP_CONNECTION_S,
     )
+
+
+def _stripped(api_key: str) -> str:
+    key = api_key.strip()
+    if not key:
+        raise UsageError("The API key is white space.", "Give one that can be sent, or none.")
+    return key
 
 
 def _exposure(host: str, sockets: list[socket.socket]) -> str:

@@ -21,7 +21,7 @@ def open_stream(running: Running, receive_bytes: int | None = None, **fields: An
     fields = {"stream": True, "messages": [{"role": "user", "content": "x" * 200}], **fields}
     body = json.dumps(fields).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     sock = running.connect(receive_bytes)

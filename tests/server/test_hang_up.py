@@ -22,8 +22,8 @@ def request_bytes(stream: bool, content: str = "x" * 300) -> bytes:
         {"stream": stream, "messages": [{"role": "user", "content": content}]}
     ).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 

@@ -40,14 +40,14 @@ def assert_lives(running: Running) -> None:
     [
         b"complete nonsense\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",  # a TLS client
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: nine\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: nine\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"GET /health HTTP/1.1\r\n\r\n",  # no Host
-        b"GET /health HTTP/1.1\r\nHost: x\r\nX-Big: " + b"x" * 200_000 + b"\r\n\r\n",
-        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"x" * 200_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         b"Transfer-Encoding: chunked\r\n\r\nnot a size\r\n",
     ],
 )
@@ -61,7 +61,7 @@ def test_what_is_no_http_is_refused(serve: Serve, request_bytes: bytes) -> None:
 
 def test_a_body_that_ends_early_starts_no_job(serve: Serve) -> None:
     running = serve()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(GOOD) + 1}\r\n\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(GOOD) + 1}\r\n\r\n"
     exchange(running, head.encode() + GOOD, half_close=True)
     assert running.engine.requests == []
     assert_lives(running)
@@ -71,7 +71,7 @@ def test_a_head_that_never_ends_holds_nothing_up(serve: Serve) -> None:
     running = serve()
     running.connect().sendall(b"POST /v1/chat/compl")
     running.connect().sendall(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
     )
     assert_lives(running)
     assert running.handle.stop(timeout_s=1.0)
@@ -86,7 +86,7 @@ def test_a_chunked_body(serve: Serve) -> None:
 def test_a_body_in_single_bytes(serve: Serve) -> None:
     running = serve(FakeAssistant("Yes."))
     sock = running.connect()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(GOOD)}\r\n\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(GOOD)}\r\n\r\n"
     for byte in head.encode() + GOOD:
         sock.sendall(bytes([byte]))
     assert sock.recv(65536).startswith(b"HTTP/1.1 200")
@@ -94,7 +94,7 @@ def test_a_body_in_single_bytes(serve: Serve) -> None:
 
 def test_two_requests_on_one_connection_at_once(serve: Serve) -> None:
     running = serve(FakeAssistant("Yes."))
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(GOOD)}\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(GOOD)}\r\n"
     first = f"{head}\r\n".encode() + GOOD
     second = f"{head}Connection: close\r\n\r\n".encode() + GOOD
     assert exchange(running, first + second).count(b"HTTP/1.1 200") == 2
@@ -144,7 +144,7 @@ def test_unknown_paths_and_methods(serve: Serve) -> None:
 
 @pytest.mark.parametrize("host", ["[", "a b", "x:y:z", "\xff"])
 def test_no_host_header_confuses_an_error(serve: Serve, host: str) -> None:
-    assert serve().get("/v1/nowhere", headers={"Host": host}).status in (400, 404)
+    assert serve().get("/v1/nowhere", headers={"Host": host}).status in (400, 403)
 
 
 @pytest.mark.parametrize("path", ["/health/", "/v1/chat/completions/", "/%2e%2e/health", "//"])

@@ -164,7 +164,10 @@ def test_stopping_drops_a_client_that_does_not_read(serve: Serve) -> None:
     running = serve(FakeAssistant("x" * 60_000, context_tokens=100_000))
     sock = running.connect(receive_bytes=4096)
     body = b'{"stream": true, "messages": [{"role": "user", "content": "Hello"}]}'
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
     sock.sendall(head.encode() + body)
     running.wait_for_jobs(1)
     assert running.engine.jobs[0].wait(60)
@@ -186,7 +189,10 @@ def test_stopping_while_a_prompt_is_rendered(serve: Serve) -> None:
     running.assistant.format.render = slow_render
     sock = running.connect()
     body = b'{"messages": [{"role": "user", "content": "Hello"}]}'
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
     sock.sendall(head.encode() + body)
     assert rendering.wait(20)
     assert running.handle.stop(timeout_s=0.3)
