@@ -67,11 +67,11 @@ def built(variant: Variant) -> Path:
     """The library of `variant`, compiled now if it was not yet. Raises Unavailable."""
     compiler, folder = find_compiler(), cache_folder()
     path = folder / f"kernels-{variant.name}-{_key(variant, compiler)}.so"
-    if not path.exists():
-        try:
+    try:
+        if not path.exists():
             _compile(variant, compiler, path)
-        except OSError as exc:
-            raise Unavailable(f"{folder} cannot be written to: {exc.strerror}") from exc
+    except OSError as exc:
+        raise Unavailable(f"{folder} cannot be written to: {exc.strerror}") from exc
     return path
 
 
