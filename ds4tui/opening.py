@@ -18,6 +18,7 @@ from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.worker import Engine
 from ds4tui.library.resolve import display_name, resolve_model
+from ds4tui.library.verified import require_sound
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +28,12 @@ def open_assistant(
 ) -> Assistant:
     """Blocks until the model can answer; `progress` gets words about it.
 
-    Raises ModelNotFound, GGUFError, TemplateError, OutOfMemory; nothing is left open then.
+    Raises ModelNotFound, ModelError (damaged), GGUFError, TemplateError, OutOfMemory; nothing is
+    left open then.
     """
     began_s = time.perf_counter()
     path = resolve_model(name_or_path, settings.data_dir)
+    require_sound(path, settings.data_dir, progress)
     name = display_name(path, settings.data_dir)
     progress(f"reading {path.name}")
     with GGUFFile.open(path) as gguf:

@@ -15,6 +15,7 @@ from ds4tui.library.discover import Found, survey
 from ds4tui.library.facts_cache import FactsCache
 from ds4tui.library.headers import Facts
 from ds4tui.library.resolve import catalogued_path, models_dir
+from ds4tui.library.verified import has_changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def known_model(name: str, data_dir: Path) -> LocalModel:
     state = f"not here: ds4tui pull {name}"
     if size:
         state = "ready" if size == model.file_bytes else f"damaged: ds4tui pull {name}"
+        if state == "ready" and has_changed(path, model):
+            state = f"damaged or changed: not verified: ds4tui pull {name}"
     return LocalModel(name, path, size, state, f"{model.title}, {model.licence}")
 
 

