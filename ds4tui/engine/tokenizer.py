@@ -37,6 +37,7 @@ END_TEXTS = (
 )
 
 _PLAIN_KINDS = (TokenType.NORMAL, TokenType.BYTE)
+_SILENT_KINDS = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
 
 
 class Tokenizer:
@@ -61,6 +62,7 @@ class Tokenizer:
         self.space_prefix = self._encoder.space_prefix
         self._bytes: list[bytes | None] = [None] * self.vocab_size
         self._kinds: list[int] = vocabulary.kinds.tolist()
+        self._silent = frozenset(np.flatnonzero(np.isin(vocabulary.kinds, _SILENT_KINDS)).tolist())
 
     @classmethod
     def from_gguf(cls, gguf: GGUFFile, cache: VocabularyCache | None = None) -> "Tokenizer":
@@ -87,21 +89,19 @@ class Tokenizer:
         ids: list[int] = []
         if add_bos and self.add_bos and self.bos_id is not None:
             ids.append(self.bos_id)
-        continues = False
         for part in self.split(text, control=special):
             if isinstance(part, int):
                 ids.append(part)
             else:
-                ids += self._encode(part, continues)
-            continues = not isinstance(part, int)
+                ids += self._encode(part, continues=False)
         return ids
 
     def encode_plain(self, text: str, *, continues: bool = False) -> Ids:
         """int64 [n]: `text` as nothing but text; no special token ever comes out. `continues`
         says that other text stands right before it."""
-        return np.array(self._encode(text, continues), dtype=np.int64)
+        return np.array(self._encode(text, continues=continues), dtype=np.int64)
 
-    def _encode(self, text: str, continues: bool) -> list[int]:
+    def _encode(self, text: str, *, continues: bool) -> list[int]:
         prefix = " " if self.space_prefix and text and not continues else ""
         return self._encoder.encode(prefix + well_formed(text))
 
@@ -161,6 +161,11 @@ class Tokenizer:
         """Raises ValueError for an id outside the vocabulary."""
         self._check(token_id)
         return self._kinds[token_id] in (TokenType.CONTROL, TokenType.UNKNOWN)
+
+    def has_silent(self, ids: Iterable[int]) -> bool:
+        """Whether a reply of `ids` holds more than its text shows: control tokens and unused ones,
+        which give no text."""
+        return not self._silent.isdisjoint(ids)
 
     def _check(self, token_id: int) -> None:
         if not 0 <= token_id < self.vocab_size:

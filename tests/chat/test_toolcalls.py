@@ -155,6 +155,13 @@ def test_blanks_after_the_last_call_are_no_content() -> None:
     assert content(events_of(["a\n\n"])) == "a\n\n"
 
 
+def test_of_long_blanks_before_a_call_only_the_last_are_its_own() -> None:
+    assert content(events_of(["a" + " " * 100 + READ])) == "a" + " " * 36
+    assert content(events_of([READ + " " * 100])) == " " * 36
+    unclosed = READ.removesuffix("\n</tool_call>") + " " * 100 + "</tool_call>"
+    assert content(events_of([unclosed])) == " " * 100 + "</tool_call>"
+
+
 def test_arguments_come_as_they_are_written() -> None:
     parser = HermesParser(numbered())
     assert parser.push('<tool_call>{"name": "w", "arg') == []

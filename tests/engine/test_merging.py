@@ -75,6 +75,12 @@ def test_equal_texts_of_other_pairs_are_equally_good() -> None:
     assert merge(["aa", "a", "aa"], rank) == ["aaa", "aa"]
 
 
+def test_a_symbol_that_is_gone_merges_no_more() -> None:
+    """The pair of the second and the third is outdated, though the third has become its text."""
+    ranks = {("b", "a"): 0, ("aa", "a"): 1, ("a", "aa"): 5, ("ba", "aaa"): 6}
+    assert merge(["b", "a", "aa", "a"], lambda left, right: ranks.get((left, right))) == ["baaaa"]
+
+
 def test_nothing_and_one() -> None:
     assert merge([], lambda left, right: 0) == []
     assert merge(["a"], lambda left, right: 0) == ["a"]
