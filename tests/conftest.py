@@ -32,16 +32,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+@pytest.fixture(scope="session")
+def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everybody's cache folder, or else each test, and each process of one, would compile the
+    kernels anew. What is compiled into it is named by all that it was made from."""
+    given = os.environ.get("DS4TUI_CACHE_DIR")
+    return Path(given) if given else tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_folders(tmp_path: Path, one_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings, state, logs, models and conversations of a test are under its tmp_path."""
-    # The cache is everybody's: what is compiled into it is named by all that it was made from.
-    kept = {f"DS4TUI_{name}" for name in ("DEBUG", "TEST_SCALE", "KERNELS", "CACHE_DIR")}
+    kept = {f"DS4TUI_{name}" for name in ("DEBUG", "TEST_SCALE", "KERNELS")}
     for name in [name for name in os.environ if name.startswith("DS4TUI_")]:
         if name not in kept:
             monkeypatch.delenv(name)
-    for folder in ("config", "state", "data", "cache"):
+    for folder in ("config", "state", "data"):
         monkeypatch.setenv(f"DS4TUI_{folder.upper()}_DIR", str(tmp_path / folder))
+    monkeypatch.setenv("DS4TUI_CACHE_DIR", str(one_cache))
     return tmp_path
 
 
