@@ -14,6 +14,10 @@ class ServerLike(Protocol):
 
     @property
     def url(self) -> str: ...
+    @property
+    def warning(self) -> str:
+        """What whoever started it should be told; empty if nothing."""
+
     def stop(self, timeout_s: float = 5.0) -> object: ...
 
 

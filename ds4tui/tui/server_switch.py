@@ -19,6 +19,11 @@ class ServerSwitch:
         """Where the server listens; "" while it is off."""
         return self._server.url if self._server is not None else ""
 
+    @property
+    def warning(self) -> str:
+        """What to tell about a server that is on; "" if nothing."""
+        return self._server.warning if self._server is not None else ""
+
     async def start(self, assistant: Assistant) -> None:
         """Raises UsageError, for instance for a port that is in use."""
         self._server = await in_thread("ds4tui-serve", lambda: self._start_server(assistant))

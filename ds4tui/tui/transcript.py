@@ -1,8 +1,9 @@
 """The conversation on the screen: everything is known, only the end of it is mounted.
 
 Textual pays for every mounted widget on every layout: a hundred Markdown answers make the loop
-lag by 200 ms. So the newest RICH_MESSAGES are Markdown, those before them plain text, and what
-is older than MOUNTED_MESSAGES waits as a value until somebody scrolls up to it.
+lag by 200 ms, and the engine wants that core. So the newest RICH_MESSAGES are Markdown, those
+before them plain text, and what is older than MOUNTED_MESSAGES waits as a value until somebody
+scrolls up to it.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ from ds4tui.chat.store import StoredMessage
 from ds4tui.tui.messages import Answer, Notice, Question
 from ds4tui.tui.panels import HEADING, QUIET, stored_usage_words
 
-RICH_MESSAGES = 20
+RICH_MESSAGES = 12
+LOADED_MESSAGES = 20  # of a conversation that is opened
 MOUNTED_MESSAGES = 60
 EARLIER_MESSAGES = 20
 
@@ -111,7 +113,7 @@ class Transcript(VerticalScroll):
         makes Markdown of it."""
         await self.clear()
         self._entries = [Entry.of_stored(message) for message in stored]
-        self._first = max(0, len(self._entries) - RICH_MESSAGES)
+        self._first = max(0, len(self._entries) - LOADED_MESSAGES)
         await self._messages.mount_all(e.make_view() for e in self._entries[self._first :])
         self._show_earlier()
         self.anchor()

@@ -26,7 +26,8 @@ TIMEOUT_S = 20.0
 class FakeServer:
     url = "http://127.0.0.1:8484"
 
-    def __init__(self) -> None:
+    def __init__(self, warning: str = "") -> None:
+        self.warning = warning
         self.is_stopped = False
 
     def stop(self, timeout_s: float = 5.0) -> None:

@@ -7,7 +7,12 @@ from textual.app import App, ComposeResult
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import StoredMessage
 from ds4tui.tui.messages import Answer, Notice, Question
-from ds4tui.tui.transcript import MOUNTED_MESSAGES, RICH_MESSAGES, Transcript
+from ds4tui.tui.transcript import (
+    LOADED_MESSAGES,
+    MOUNTED_MESSAGES,
+    RICH_MESSAGES,
+    Transcript,
+)
 
 
 class Page(App[None]):
@@ -50,11 +55,13 @@ async def test_a_loaded_conversation_shows_its_end_at_once_and_the_rest_on_deman
     async with app.run_test(size=(60, 30)) as pilot:
         await app.transcript.show(stored(55))
         await pilot.pause()
-        assert app.texts() == [f"m{n}" for n in range(55 - RICH_MESSAGES, 55)]
+        assert app.texts() == [f"m{n}" for n in range(55 - LOADED_MESSAGES, 55)]
         assert not any(a.is_rich for a in app.query(Answer))  # at once: not yet Markdown
         assert any("m54" in line for line in app.lines())
         await app.transcript.enrich()
-        assert all(a.is_rich for a in app.query(Answer))
+        assert [a.is_rich for a in app.query(Answer)] == [
+            n >= 55 - RICH_MESSAGES for n in range(55 - LOADED_MESSAGES, 55) if n % 2
+        ]
 
         await app.transcript.scroll_towards("home")
         await pilot.pause()
