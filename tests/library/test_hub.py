@@ -231,6 +231,16 @@ def test_a_kept_half_of_something_else_is_thrown_away_once(
     assert hub.fetched == [(Q4, "bytes=14000-"), (Q4, None)]
 
 
+def test_a_hub_that_stays_wrong_is_given_up(hub: FakeHub, cache: Path, tmp_path: Path) -> None:
+    half = half_of(hub, cache)
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"something else" * 1000)
+    hub.corrupts = 9
+    with pytest.raises(DownloadError, match="arrived damaged"):
+        fetch(REPO, tmp_path)
+    assert hub.corrupts == 7
+
+
 def test_a_torn_file_of_the_cache_is_fetched_again(
     hub: FakeHub, cache: Path, tmp_path: Path
 ) -> None:

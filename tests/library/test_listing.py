@@ -65,10 +65,10 @@ def test_the_assumed_memory_is_what_opening_counts(
         chosen, facts = choice.current().path(), read_facts(path)
         assert facts.weights_bytes == required_bytes(gguf, chosen)
         config = FAMILIES[family].config(gguf)
-        tokens = config.context_tokens
+        tokens = 2**16  # so many that the rounding of buffers matters little
         ours, theirs = facts.kv_bytes_per_token * tokens, config.kv_bytes(tokens, chosen)
         assert ours <= theirs <= 1.25 * ours
-        assert facts.context_tokens == tokens
+        assert facts.context_tokens == config.context_tokens
 
 
 def test_the_shortest_context_is_the_engine_s() -> None:
