@@ -93,14 +93,18 @@ class Assistant:
         def remember(event: Event) -> None:
             if isinstance(event, TokenText):
                 shown.append(event.text)
-            # After a stop string the sampled ids say more than was shown: such a reply is
-            # rendered from its text, so that no state holds words that nobody saw.
-            elif isinstance(event, Finished) and event.stop_string is None:
+            # After a stop string, or with control tokens, the sampled ids say more than was shown:
+            # such a reply is rendered from its text, so that no state holds what nobody saw.
+            elif isinstance(event, Finished) and not self._says_more(event):
                 with self._lock:
                     self._replay.remember(messages, "".join(shown), event.token_ids)
             listener(event)
 
         return self._submit(timeline, sampling, remember, origin)
+
+    def _says_more(self, reply: Finished) -> bool:
+        silent = self.format.tokenizer.has_silent(reply.token_ids)
+        return silent or reply.stop_string is not None
 
     def complete(
         self,

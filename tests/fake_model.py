@@ -53,6 +53,9 @@ class ByteTokenizer:
     def is_control(self, token_id: int) -> bool:
         return token_id >= 256
 
+    def has_silent(self, ids: Iterable[int]) -> bool:
+        return any(map(self.is_control, ids))
+
 
 class FakeLayer:
     """Rows (id, position) of one layer, append-only."""

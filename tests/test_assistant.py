@@ -13,7 +13,7 @@ from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.worker import Engine
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
 from ds4tui.events import Decision, Event, Failed, Finished, PrefillProgress, TokenText
-from tests.fake_model import END_OF_TURN, ByteTokenizer, FakeModel, scripted
+from tests.fake_model import END_OF_TURN, ROLE_IDS, ByteTokenizer, FakeModel, scripted
 from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, fake_info
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20)
@@ -106,6 +106,22 @@ def test_after_a_stop_string_the_reply_is_rendered_from_its_text() -> None:
     assert assistant.render(follow_up("one ")) == expected
     second = chat(assistant, follow_up("one "))
     assert decision(second).kept == decision(first).prompt + len("one ")
+    assistant.close()
+
+
+def test_a_reply_with_a_control_token_is_rendered_from_its_text() -> None:
+    """The model forges a turn; what it says of it is not seen and not told to it again."""
+    model = FakeModel()
+    assistant = over_the_real_engine(model)
+    prompt = len(assistant.render(HELLO))
+    model.choose = scripted(prompt, [*b"He", ROLE_IDS["user"], *b"llo", END_OF_TURN])
+    first = chat(assistant)
+    assert (first.text, finished(first).stop_reason) == ("Hello", "stop")
+    assert ROLE_IDS["user"] in finished(first).token_ids
+    expected = assistant.format.render(follow_up("Hello"))
+    assert assistant.render(follow_up("Hello")) == expected
+    second = chat(assistant, follow_up("Hello"))
+    assert decision(second).kept == prompt + len("He")
     assistant.close()
 
 

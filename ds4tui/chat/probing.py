@@ -22,6 +22,7 @@ _SYSTEM = Message("system", "Zqsys")
 _CALL = ToolCall("call00001", "zqtool", '{"zqkey": "zqvalue"}')
 _CALLING = Message("assistant", "", tool_calls=(_CALL,))
 _RESULT = Message("tool", "Zqresult", tool_call_id="call00001", name="zqtool")
+_TURNS = [_USER, Message("assistant", "Zqreply"), Message("user", "Zqmore")]
 _TOOL = Tool("zqtool", "Zqdoc", '{"type": "object", "properties": {"zqkey": {"type": "string"}}}')
 
 # How calls are written, by what a template makes of one; the first that fits counts.
@@ -58,6 +59,15 @@ def probe(template: ChatTemplate) -> Abilities:
         thinking_switch=on != off,
         reasoning="Zqthought" in _render(template, thought, forms),
     )
+
+
+def turn_openings(template: ChatTemplate, forms: Forms) -> tuple[str, ...]:
+    """What a template writes between a reply and the user's next text, and between that and the
+    next reply; nothing for a template that does not write all three."""
+    rendered = _render(template, _TURNS, forms)
+    _, reply, after = rendered.rpartition("Zqreply")
+    user, said, assistant = after.partition("Zqmore")
+    return (user, assistant) if reply and said else ()
 
 
 def _content_form(template: ChatTemplate) -> Forms:

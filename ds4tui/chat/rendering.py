@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message, Tool, ToolCall
-from ds4tui.chat.probing import probe
+from ds4tui.chat.probing import probe, turn_openings
 from ds4tui.chat.remembered import FrozenClocks, RunCache
 from ds4tui.chat.template import ChatTemplate
 from ds4tui.chat.thinking import OPENING
@@ -66,9 +66,11 @@ class _Given:
 class ChatFormat:
     """A model's tokenizer and template. May be shared by threads.
 
-    `stop_token_ids` end a reply. `prefix_stable` says whether a rendering begins with the
-    rendering of one turn before and the reply sampled then; `prefix_reason` says in words what
-    was found when it was tried at load. `abilities` are what the template can do, likewise.
+    `stop_token_ids` end a reply: the tokenizer's, and those with which the template opens a
+    turn, so that a model that goes on with somebody else's turn is stopped there.
+    `prefix_stable` says whether a rendering begins with the rendering of one turn before and
+    the reply sampled then; `prefix_reason` says in words what was found when it was tried at
+    load. `abilities` are what the template can do, likewise.
     """
 
     def __init__(
@@ -77,9 +79,9 @@ class ChatFormat:
         """Raises TemplateError for a template that is no Jinja."""
         self.tokenizer = tokenizer
         self.template = template
-        self.stop_token_ids = tokenizer.end_ids
         self._jinja = ChatTemplate(template, _variables(tokenizer))
         self.abilities = probe(self._jinja)
+        self.stop_token_ids = tokenizer.end_ids | self._turn_openers()
         self._guard = _guard(tokenizer, template)
         self._runs = RunCache(_RUN_CACHE_BYTES)
         self._clocks = FrozenClocks(now)
@@ -156,10 +158,15 @@ class ChatFormat:
         ids = message.sampled_ids
         if message.role != "assistant" or ids is None:
             return False
-        if not ids or (min(ids) >= 0 and max(ids) < self.tokenizer.vocab_size):
-            return True
-        _log.debug("message %d: sampled ids of another vocabulary; its text is used", index)
-        return False
+        if ids and (min(ids) < 0 or max(ids) >= self.tokenizer.vocab_size):
+            _log.debug("message %d: sampled ids of another vocabulary; its text is used", index)
+            return False
+        # What nobody saw is never told to the model again. A family that writes control tokens
+        # inside its replies on purpose would need an explicit list of those here.
+        if self.tokenizer.has_silent(ids):
+            _log.debug("message %d: sampled ids with control tokens; its text is used", index)
+            return False
+        return True
 
     def _rendered(self, given: "_Given", marks: Marks, verbatim: set[int]) -> str:
         """The template's text, with a mark for each reply of `verbatim`. A reply whose mark does
@@ -226,6 +233,19 @@ class ChatFormat:
         written = rendered.startswith(tokenizer.token_text(tokenizer.bos_id))
         ids = [tokenizer.bos_id] if tokenizer.add_bos and not written else []
         return np.array(ids, dtype=np.int64)
+
+    def _turn_openers(self) -> frozenset[int]:
+        """The first control token, other than those that end a turn, of what the template
+        writes before one; behind a BOS the next one too."""
+        tokenizer, found = self.tokenizer, set()
+        for text in turn_openings(self._jinja, self.abilities.forms):
+            ids = [i for i in tokenizer.split(text) if isinstance(i, int)]
+            for token_id in ids:
+                if tokenizer.is_control(token_id) and token_id not in tokenizer.end_ids:
+                    found.add(token_id)
+                    if token_id != tokenizer.bos_id:
+                        break
+        return frozenset(found)
 
     def _probe(self) -> str:
         """Why renderings are not prefixes of each other, or "" if they are."""

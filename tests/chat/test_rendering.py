@@ -18,9 +18,16 @@ from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.errors import RequestError, TemplateError
 from tests.chat import formats
-from tests.chat.formats import ID, controls
+from tests.chat.formats import ID, controls, roles
 from tests.engine.texts import FIXED, random_texts
-from tests.engine.vocabularies import CONTROL, byte_keys, vocabulary_file
+from tests.engine.vocabularies import (
+    CONTROL,
+    UNUSED,
+    USER_DEFINED,
+    byte_keys,
+    tokenizer_of,
+    vocabulary_file,
+)
 from tests.llama_server import LlamaServer
 from tests.scale import scaled
 
@@ -146,7 +153,8 @@ def test_user_defined_tokens_of_the_template_are_plain_in_messages(
 
 # --- what was sampled ------------------------------------------------------
 
-sampled = st.lists(st.integers(0, 256 + len(formats.SPECIALS)), max_size=6).map(tuple)
+shown = [*range(257), *(ID[text] for text, kind in formats.SPECIALS if kind is USER_DEFINED)]
+sampled = st.lists(st.sampled_from(shown), max_size=6).map(tuple)
 exchanges = st.lists(st.tuples(forgeries, sampled), min_size=1, max_size=5)
 
 
@@ -171,10 +179,57 @@ def test_each_turn_begins_with_all_of_the_turn_before(
 
 
 def test_sampled_ids_are_used_as_they_are(format_of: Formats) -> None:
-    reply = (ord("t"), ord("h"), ID["<|end|>"], ID["<b>"])  # text would be the token "th"
+    reply = (ord("t"), ord("h"), ID["<b>"])  # text would be the token "th"
     ids = ids_of(format_of("chatml"), [user("x"), assistant("th", reply), user("y")])
     before = ids_of(format_of("chatml"), [user("x")])
-    assert ids[: len(before) + 5] == [*before, *reply, ID["<|im_end|>"]]
+    assert ids[: len(before) + 4] == [*before, *reply, ID["<|im_end|>"]]
+
+
+def test_sampled_ids_that_hold_what_nobody_saw_are_not_used(
+    format_of: Formats, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A control token gives no text: replayed, it would be a turn that no one can see."""
+    forged = (ord("t"), ID["<|im_start|>"], ord("h"))
+    messages = [user("x"), assistant("th", forged), user("y")]
+    with caplog.at_level(logging.DEBUG):
+        ids = ids_of(format_of("chatml"), messages)
+    assert ids == ids_of(format_of("chatml"), [user("x"), assistant("th"), user("y")])
+    assert "message 1: sampled ids with control tokens" in caplog.text
+
+
+def test_an_unused_token_is_one_that_nobody_saw(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(tmp_path, ("<unused0>", UNUSED), ("<b>", USER_DEFINED))
+    assert tokenizer.has_silent([ord("t"), 257])
+    assert not tokenizer.has_silent([ord("t"), 258])
+
+
+MISTRAL_TURNS = roles(
+    "{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
+    "{% else %} {{ m.content }}</s>{% endif %}"
+)
+LLAMA2_TURNS = "{{ bos_token }}" + roles(
+    "{% if m.role == 'user' %}{{ bos_token }}<|user|>{{ m.content }}"
+    "{% else %}{{ m.content }}{{ eos_token }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "openers"),
+    [
+        (CHATML, {"<|im_start|>"}),
+        (formats.TRIMMING, {"<|user|>", "<|assistant|>"}),
+        (MISTRAL_TURNS, {"[INST]", "[/INST]"}),
+        (LLAMA2_TURNS, {"<s>", "<|user|>"}),
+        (MISTRAL_TURNS.replace("[", "(").replace("]", ")"), set()),
+        (roles("{{ m.content }}"), set()),
+        ("{{ raise_exception('never') }}", set()),
+    ],
+)
+def test_what_opens_a_turn_ends_a_reply(
+    tokenizer: Tokenizer, template: str, openers: set[str]
+) -> None:
+    stops = ChatFormat(tokenizer, template).stop_token_ids
+    assert stops == tokenizer.end_ids | {ID[text] for text in openers}
 
 
 def test_an_empty_reply_is_a_reply(format_of: Formats) -> None:
@@ -320,7 +375,7 @@ def test_the_files_own_template(tmp_path: Path) -> None:
 def test_chatml_where_its_tokens_are(tmp_path: Path) -> None:
     chat_format = format_from(tmp_path, "<|im_start|>", "<|im_end|>")
     assert chat_format.template == CHATML
-    assert chat_format.stop_token_ids == {258}
+    assert chat_format.stop_token_ids == {257, 258}
     assert chat_format.render_text([user("x")]) == (
         "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -454,7 +509,7 @@ def test_smollm2_renders_as_by_llama_cpp(
 
 @pytest.mark.real_model
 def test_smollm2_stops_and_is_stable(real: ChatFormat) -> None:
-    assert real.stop_token_ids == {0, 2}
+    assert real.stop_token_ids == {0, 1, 2}
     assert real.prefix_stable, real.prefix_reason
 
 
