@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.25  # the panels' pace while somebody works; they stand still otherwise
 QUIT_WAIT_S = 5.0  # for a stopped answer's last word
 SECOND_PRESS_S = 2.0
+WARNING_S = 15.0  # two sentences take their time
 LISTED_CONVERSATIONS = 1000
 WIDE_CELLS = 110  # from here on the panel stands beside the conversation
 
@@ -173,6 +174,8 @@ class Ds4App(App[None], inherit_bindings=False):
         else:
             await self._server.start(self._slot.assistant)
             self.notify(f"The server is on: {self._server.url}")
+            if self._server.warning:
+                self.notify(self._server.warning, severity="warning", timeout=WARNING_S)
         self._keep_polling()
 
     async def copy_answer(self) -> None:

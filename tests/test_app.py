@@ -665,6 +665,13 @@ async def test_the_server_is_a_switch_and_a_busy_port_is_told() -> None:
         assert on.notices == ["error  Port 8484 is in use.\nChoose another one with --port."]
 
 
+async def test_a_server_that_is_open_to_the_network_is_a_warning() -> None:
+    warning = "The server on 0.0.0.0 can be reached from the network and needs no key."
+    async with running(start_server=lambda assistant: FakeServer(warning)) as on:
+        await on.press("f4")
+        await on.until(lambda: warning in on.toasts)
+
+
 async def test_a_command_that_breaks_is_told_and_the_app_lives_on() -> None:
     def start(assistant: Any) -> FakeServer:
         raise RuntimeError("[/odd] thing")
