@@ -17,8 +17,11 @@ from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.stats import EngineStats
+from ds4tui.errors import ContextOverflow
 from ds4tui.events import Event, Finished, TokenText
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
+
+_BYTES_MAX = 4  # of a character in UTF-8; no text has more tokens than bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Assistant:
     ) -> Job:
         """Reply to `messages`. Raises before any work starts (ContextOverflow, TemplateError,
         RequestError); after that everything arrives as events."""
+        self._require_room(*(message.text for message in messages))
         timeline = self.render(messages)
         shown: list[str] = []
 
@@ -102,6 +106,17 @@ class Assistant:
 
         return self._submit(timeline, sampling, remember, origin)
 
+    def _require_room(self, *texts: str) -> None:
+        """Raises ContextOverflow for what cannot fit: encoding megabytes takes minutes, and
+        nothing can stop it."""
+        context = self.info.context_tokens
+        stripped = [text.strip() for text in texts]  # as templates may have it
+        if sum(map(len, stripped)) * _BYTES_MAX <= context:
+            return
+        least = sum(map(self.format.tokenizer.least_tokens, stripped))
+        if least > context:
+            raise ContextOverflow(least, context, at_least=True)
+
     def _says_more(self, reply: Finished) -> bool:
         silent = self.format.tokenizer.has_silent(reply.token_ids)
         return silent or reply.stop_string is not None
@@ -114,6 +129,7 @@ class Assistant:
         origin: Origin = "person",
     ) -> Job:
         """Continue `text` as it stands, without a chat template."""
+        self._require_room(text)
         ids = self.format.tokenizer.encode(text, add_bos=True)
         return self._submit(Timeline.of(ids), sampling, listener, origin)
 

@@ -54,9 +54,12 @@ class RequestError(UsageError):
 class ContextOverflow(UsageError):
     """`prompt_tokens` (plus room for at least one new token) exceed `context_tokens`."""
 
-    def __init__(self, prompt_tokens: int, context_tokens: int) -> None:
+    def __init__(self, prompt_tokens: int, context_tokens: int, at_least: bool = False) -> None:
+        """`at_least`: it was told without counting exactly."""
+        count = f"{'at least ' if at_least else ''}{prompt_tokens:,}"
+        room = "" if prompt_tokens > context_tokens else ", which leaves no room for a reply"
         super().__init__(
-            f"The conversation has {prompt_tokens:,} tokens, the context holds {context_tokens:,}.",
+            f"The conversation has {count} tokens, the context holds {context_tokens:,}{room}.",
             "Shorten it, start a new chat, or use a model with a longer context.",
         )
         self.prompt_tokens = prompt_tokens

@@ -53,6 +53,9 @@ class ByteTokenizer:
     def is_control(self, token_id: int) -> bool:
         return token_id >= 256
 
+    def least_tokens(self, text: str) -> int:
+        return len(text.encode("utf-8", "replace"))
+
     def has_silent(self, ids: Iterable[int]) -> bool:
         return any(map(self.is_control, ids))
 

@@ -133,6 +133,38 @@ def test_refusals_come_before_any_work(fake: FakeAssistant) -> None:
     assert fake.engine.requests == []
 
 
+class NeverEncodes(FakeChatFormat):
+    """Rendering or encoding what cannot fit may take minutes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer.encode = None
+
+    def render(self, messages: Any) -> Any:
+        raise AssertionError("rendered")
+
+
+def test_what_cannot_fit_is_refused_before_it_is_rendered(fake: FakeAssistant) -> None:
+    fake.format = NeverEncodes()  # type: ignore[assignment]
+    huge = [
+        Message("system", "x" * 2000),
+        Message("user", "y" * 2000),
+        Message("assistant", "z" * 97),
+    ]
+    with pytest.raises(ContextOverflow, match="at least 4,097 tokens") as refusal:
+        fake.chat(huge, GREEDY, EventLog())
+    assert (refusal.value.prompt_tokens, refusal.value.context_tokens) == (4097, 4096)
+    with pytest.raises(ContextOverflow, match="at least 5,000 tokens"):
+        fake.complete("x" * 5000, GREEDY, EventLog())
+    with pytest.raises(AssertionError, match="rendered"):  # blanks may be trimmed
+        fake.chat([Message("user", " " * 9000 + "x")], GREEDY, EventLog())
+
+
+def test_a_prompt_as_long_as_the_context_leaves_no_room(fake: FakeAssistant) -> None:
+    with pytest.raises(ContextOverflow, match=r"4,096 tokens.* leaves no room for a reply"):
+        fake.complete("x" * 4096, GREEDY, EventLog())
+
+
 def test_complete_takes_the_text_as_it_is(fake: FakeAssistant) -> None:
     log = EventLog()
     assert fake.complete("a<end>", GREEDY, log).wait(20)

@@ -8,6 +8,8 @@ mlx; may be shared by threads.
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -16,6 +18,7 @@ from gguf.constants import TokenType
 
 from ds4tui.engine.encoders import encoder_of
 from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.least_tokens import LeastTokens
 from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.vocabulary import Vocabulary, read_vocabulary
 
@@ -104,6 +107,21 @@ class Tokenizer:
     def _encode(self, text: str, *, continues: bool) -> list[int]:
         prefix = " " if self.space_prefix and text and not continues else ""
         return self._encoder.encode(prefix + well_formed(text))
+
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` has at the least, told without encoding it."""
+        return self._least.of(text)
+
+    @cached_property
+    def _least(self) -> LeastTokens:
+        texts, spelt = self._vocabulary.texts, self._encoder.token_bytes
+        plain = (spelt(texts[i], k) for i, k in enumerate(self._kinds) if k in _PLAIN_KINDS)
+        # Merges may make user-defined tokens too, of the text that they spell.
+        user_defined = list(self._vocabulary.user_defined)
+        literal = (text.encode() for text in user_defined)
+        return LeastTokens(
+            chain(plain, literal, (spelt(text, TokenType.NORMAL) for text in user_defined))
+        )
 
     def split(self, text: str, *, control: bool = True) -> list[str | int]:
         """`text` as runs of plain text and ids of special tokens, in order; no run is empty.
