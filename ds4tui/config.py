@@ -46,6 +46,9 @@ OTHER_VARIABLES = {
 _USUAL = Path()  # stands for the platform's own folder until the settings are loaded
 
 
+# Characters of a wrong value that are worth showing.
+SHOWN = 80
+
 # From here up a bound is there for the machine's sake, and not worth a person's reading.
 LIMITLESS = 2**31
 
@@ -300,7 +303,7 @@ def _from_text(f: Field[Any], text: str) -> Any:
 def _checked(f: Field[Any], value: Any) -> Any:
     """A TOML value as the setting's own type, or ConfigError saying what it must be."""
     kind = _KINDS[f.name]
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) <= LIMITLESS:
         value = float(value)
     if f.metadata["choices"] and type(value) is int:
         value = str(value)  # requantise = 8 needs no quotes
@@ -312,8 +315,23 @@ def _checked(f: Field[Any], value: Any) -> Any:
     if not right:
         raise _wrong(f, value)
     if kind is Path:
-        return Path(value).expanduser()
+        return _folder_path(value)
     return tuple(value) if isinstance(value, list) else value
+
+
+def _folder_path(text: str) -> Path:
+    """Raises ConfigError for what can never be a folder. One that is not there yet can."""
+    if "\0" in text:
+        raise ConfigError(f"data_dir cannot be {_shortened(text)}: no name holds a NUL.")
+    try:
+        path = Path(text).expanduser()
+        there = next((p for p in (path, *path.parents) if p.exists()), path)
+        is_folder = not there.exists() or there.is_dir()
+    except (OSError, RuntimeError) as exc:  # too long, ~nobody
+        raise ConfigError(f"data_dir cannot be {_shortened(text)}: {exc}.") from exc
+    if not is_folder:
+        raise ConfigError(f"data_dir must be a folder, and {there} is a file.")
+    return path
 
 
 def _in_range(f: Field[Any], value: Any) -> bool:
@@ -324,7 +342,15 @@ def _in_range(f: Field[Any], value: Any) -> bool:
 
 
 def _wrong(f: Field[Any], value: Any) -> ConfigError:
-    return ConfigError(f"{f.name} must be {expected(f)}, not {value!r}.")
+    return ConfigError(f"{f.name} must be {expected(f)}, not {_shortened(value)}.")
+
+
+def _shortened(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def expected(f: Field[Any]) -> str:
@@ -355,6 +381,10 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text (byte {exc.start}).") from exc
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(f"{path} is not valid TOML: {exc}.") from exc
+    except RecursionError as exc:
+        raise ConfigError(f"{path} is nested too deeply: no setting needs that.") from exc
+    except ValueError as exc:  # Python reads no integer of thousands of digits
+        raise ConfigError(f"{path} holds a number of thousands of digits.") from exc
 
 
 def _place(path: Path, name: str) -> str:

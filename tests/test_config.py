@@ -79,6 +79,15 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_name() -> None:
         ("stop = ['a', '']", "stop must be a list of texts that are not empty, not ['a', '']."),
         ("log_level = 'loud'", "log_level must be one of debug, info, warning, error, not 'loud'."),
         ("data_dir = 1", "data_dir must be a folder, not 1."),
+        ('data_dir = "a\\u0000b"', "data_dir cannot be 'a\\x00b': no name holds a NUL."),
+        (
+            "temperature = 1" + "0" * 320,
+            f"temperature must be a number from 0 to 10, not 1{'0' * 76}....",
+        ),
+        (
+            "temperature = -3000000000",
+            "temperature must be a number from 0 to 10, not -3000000000.",
+        ),
         ("[server]\nport = 1", "there is no setting 'server'."),
         ("sources = 1", "there is no setting 'sources'."),
     ],
@@ -88,6 +97,37 @@ def test_a_bad_value_is_named_with_what_it_must_be(line: str, complaint: str) ->
     with pytest.raises(ConfigError) as caught:
         load_settings()
     assert str(caught.value) == f"{path}, line 3: {complaint}"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("a = " + "[" * 100_000, "nested too deeply"), ("top_k = " + "9" * 5000, "of digits")],
+)
+def test_a_file_that_python_cannot_take_is_named(content: str, said: str) -> None:
+    path = write_config(content)
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_settings()
+    assert str(path) in caught.value.message and len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize("below", ["", "below/it"])
+def test_a_file_in_place_of_the_data_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    said = rf"data_dir must be a folder, and {file} is a file\.$"
+    with pytest.raises(ConfigError, match=f"^--data-dir: {said}"):
+        load_settings({"data_dir": str(file / below)})
+    monkeypatch.setenv("DS4TUI_DATA_DIR", str(file / below))
+    with pytest.raises(ConfigError, match=f"^DS4TUI_DATA_DIR: {said}"):
+        load_settings()
+
+
+def test_a_flag_of_thousands_of_digits_is_shown_shortened() -> None:
+    with pytest.raises(ConfigError, match=r"^--seed: seed must be .*\.\.\.\.$") as caught:
+        load_settings({"seed": "9" * 5000})
+    assert len(caught.value.message) < 200
 
 
 def test_a_bad_variable_and_a_bad_flag_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
