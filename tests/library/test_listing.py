@@ -19,7 +19,9 @@ from tests.library.stores import hub_file, mlx_folder, model_file
 
 
 @pytest.fixture
-def data(own_home: Path) -> Path:
+def data(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What headers said is kept there, and must not be another test's.
+    monkeypatch.setenv("DS4TUI_CACHE_DIR", str(own_home.parent / "cache"))
     return own_home / "data"
 
 
