@@ -26,6 +26,7 @@ from ds4tui.config import (
     unknown_variables,
 )
 from ds4tui.errors import Ds4Error, UsageError
+from ds4tui.interrupts import ending_on_interrupt
 from ds4tui.logs import logging_set_up
 
 log = logging.getLogger(__name__)
@@ -289,8 +290,9 @@ def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
         raise UsageError("Images are not built yet: -i is refused.", "Ask without it.")
     if hasattr(args, "continue_last"):
         raise UsageError("--continue opens the app and does not go with -p.")
-    from ds4tui.oneshot import one_shot, piped_stdin
-    from ds4tui.opening import open_assistant
+    with ending_on_interrupt():
+        from ds4tui.oneshot import one_shot, piped_stdin
+        from ds4tui.opening import open_assistant
 
     as_json = hasattr(args, "json")
     return one_shot(settings, args.prompt, as_json, open_assistant, piped_stdin())
@@ -316,8 +318,9 @@ def _serve(settings: Settings, args: argparse.Namespace) -> int:
     for flag in ("kv_disk_dir", "kv_disk_budget"):
         if hasattr(args, flag):
             raise UsageError(f"The KV cache on disk is not built yet: {flag_of(flag)} is refused.")
-    from ds4tui import serve
-    from ds4tui.opening import open_assistant
+    with ending_on_interrupt():
+        from ds4tui import serve
+        from ds4tui.opening import open_assistant
 
     return serve.run(settings, lambda name, progress: open_assistant(name, settings, progress))
 
@@ -340,9 +343,10 @@ def _models(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _doctor(settings: Settings, args: argparse.Namespace) -> int:
-    from ds4tui.doctor import doctor
+    with ending_on_interrupt():
+        from ds4tui.doctor import doctor
 
-    return doctor(settings, sys.stdout)
+        return doctor(settings, sys.stdout)
 
 
 def _bench(settings: Settings, args: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from ds4tui.chat.messages import Message
 from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error, UsageError
 from ds4tui.events import Event, Failed, Finished, PrefillProgress, TokenText, as_json
+from ds4tui.interrupts import ending_on_interrupt
 
 # Far more than any context holds; whoever pipes more has piped the wrong thing.
 MAX_STDIN_BYTES = 64 * 2**20
@@ -48,7 +49,8 @@ def one_shot(
     """
     text = question(prompt, stdin)
     screen = Screen(sys.stdout, sys.stderr, as_json)
-    assistant = open_assistant(settings.model, settings, screen.note)
+    with ending_on_interrupt():
+        assistant = open_assistant(settings.model, settings, screen.note)
     try:
         messages = [Message("user", text)]
         if settings.system:
