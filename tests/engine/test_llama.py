@@ -16,7 +16,7 @@ from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import HostKVLayer, KVLayer
-from ds4tui.errors import GGUFError, OutOfMemory
+from ds4tui.errors import ConfigError, GGUFError, OutOfMemory
 from ds4tui.kernels import choice
 from ds4tui.kernels.choice import ComputePath
 from tests.engine.tiny_llama import Tiny, oracle, oracle_of_rows, write
@@ -310,6 +310,24 @@ def test_a_sliding_window_bounds_the_context(tmp_path: Path) -> None:
 def test_context_is_the_models_own_or_less(tmp_path: Path, asked: int, granted: int) -> None:
     gguf = write(tmp_path / "tiny.gguf", Tiny())
     assert load_model(gguf, Settings(asked)).context_tokens == granted
+
+
+@pytest.mark.parametrize("asked", [1, 5, 63])
+def test_a_context_without_room_is_refused_before_loading(tmp_path: Path, asked: int) -> None:
+    broken = {"output_norm.weight": np.zeros(31, np.float32)}
+    gguf = write(tmp_path / "tiny.gguf", Tiny(), tensors=broken)
+    with pytest.raises(ConfigError, match=f"context of {asked} tokens has no room"):
+        load_model(gguf, Settings(asked))
+
+
+def test_a_context_above_the_models_own_is_cut_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gguf = write(tmp_path / "tiny.gguf", Tiny())
+    load_model(gguf, Settings(4096))
+    assert "asked for" not in caplog.text
+    load_model(gguf, Settings(999_999_999))
+    assert "has a context of 4096 tokens: the 999999999 asked for are cut" in caplog.text
 
 
 def test_what_cannot_fit_is_refused_with_both_numbers(tmp_path: Path) -> None:

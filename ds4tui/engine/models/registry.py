@@ -16,7 +16,7 @@ from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.qwen import qwen2, qwen3, qwen3moe
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import ModelState
-from ds4tui.errors import GGUFError
+from ds4tui.errors import ConfigError, GGUFError
 from ds4tui.kernels import choice
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 # A context that memory cuts below this is of no use: better to say so at the start.
 CONTEXT_TOKENS_MIN = 512
+
+# What people may ask for: with less not even a template's own words and a short reply fit.
+CONTEXT_TOKENS_ASKED_MIN = 64
 
 
 class Model(Protocol):
@@ -88,12 +91,14 @@ def load_model(
     """Load the weights of `gguf`.
 
     Raises GGUFError for an architecture or variant that is not read, or a file that lacks
-    something; OutOfMemory, before anything is loaded, if weights and context cannot fit.
+    something; ConfigError for a context too small to be of use; OutOfMemory, before anything
+    is loaded, if weights and context cannot fit.
     """
     family = family_of(gguf)
     config, path = family.config(gguf), path_for(policy)
     if policy.requantise != "off" and path.matrices != "quantised":
         log.warning("requantise=%s does nothing here: %s", policy.requantise, path.words)
+    _check_asked(gguf, config.context_tokens, settings.context_tokens)
     context = granted_context(config, gguf, path, settings.context_tokens, available_bytes())
     model = family.load(config, gguf, path, context)
     log.info(
@@ -104,6 +109,22 @@ def load_model(
         model.compute_path,
     )
     return model
+
+
+def _check_asked(gguf: GGUFFile, own: int, asked: int) -> None:
+    if 0 < asked < CONTEXT_TOKENS_ASKED_MIN:
+        raise ConfigError(
+            f"A context of {asked} tokens has no room for a conversation.",
+            f"Set context_tokens to {CONTEXT_TOKENS_ASKED_MIN} or more, or to 0 for the model's "
+            "own.",
+        )
+    if asked > own:
+        log.warning(
+            "%s has a context of %d tokens: the %d asked for are cut to it",
+            gguf.path.name,
+            own,
+            asked,
+        )
 
 
 def family_of(gguf: GGUFFile) -> Family:
