@@ -46,6 +46,7 @@ def check_llama_cpp_agrees(name: str, keys: dict[str, Any], folder: Path, tolera
         ("qwen3", YARN),
         ("qwen3", YARN | TURNS),
         ("qwen3", YARN | {"rope.scaling.original_context_length": 512}),
+        ("qwen3", YARN | {"rope.scaling.original_context_length": 4096, "rope.freq_base": 10.0}),
         ("qwen3", YARN | {"rope.scaling.attn_factor": 1.3}),
         ("qwen3moe", YARN | {"rope.scaling.factor": 2.5}),
         ("qwen3", {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}),
