@@ -93,13 +93,17 @@ class LayerLoader:
     def words(self) -> str:
         """The matrices and what multiplies them: "212 matrices held as .. (538 MiB); .."."""
         held = ", ".join(
-            f"{len(sizes)} matrices held as {form} ({sum(sizes) / 2**20:,.0f} MiB)"
+            f"{_matrices(len(sizes))} held as {form} ({sum(sizes) / 2**20:,.0f} MiB)"
             for form, sizes in self._matrix_bytes.items()
         )
         if self.requantised:
             count, whole = len(self.requantised), RequantiseError.over("all", self.requantised)
             held += f"; {count} of them re-quantised to {whole.bits} bits ({whole})"
         return f"{self._path.device.upper()}; {held}; {self._path.words}"
+
+
+def _matrices(count: int) -> str:
+    return "1 matrix" if count == 1 else f"{count} matrices"
 
 
 class MatrixSource:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 
+from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.registry import Model, load_model
@@ -186,6 +187,12 @@ def test_compute_path_and_weights_are_told(tmp_path: Path, kernels: str) -> None
     assert f"CPU; 23 matrices held as {held}" in model.compute_path
     assert ("in C++" in model.compute_path) == (kernels == "auto")
     assert ("OpenBLAS" in model.compute_path) == (kernels == "openblas")
+
+
+def test_one_matrix_is_told_as_one(tmp_path: Path, kernels: str) -> None:
+    loader = LayerLoader(write(tmp_path / "tiny.gguf", Tiny()), choice.current().path())
+    loader.matrix("output", 64, 32)
+    assert "; 1 matrix held as " in loader.words()
 
 
 def test_a_tied_matrix_is_held_once(tmp_path: Path, kernels: str) -> None:
