@@ -18,6 +18,7 @@ from ds4tui.engine.gguf import TILE_ELEMENTS, GGUFFile
 from ds4tui.engine.gguf_cursor import shown
 from ds4tui.engine.gguf_format import TensorInfo
 from ds4tui.engine.repack import NATIVE_FORMS, repacked
+from ds4tui.engine.stopping import check_stopped
 from ds4tui.errors import GGUFError
 from ds4tui.kernels.linear import QuantisedMatrix
 from ds4tui.kernels.policy import Scales
@@ -144,7 +145,9 @@ class WeightLoader:
         return weight
 
     def take_optional(self, name: str, shape: tuple[int, ...]) -> Weight | None:
-        """As `take`, but None if there is no such tensor."""
+        """As `take`, but None if there is no such tensor. Raises EngineClosed if the load was
+        given up."""
+        check_stopped()
         info = self._gguf.tensors.get(name)
         if info is None:
             return None

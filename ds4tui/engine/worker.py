@@ -22,6 +22,7 @@ from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.schedule import Schedule
 from ds4tui.engine.session import Session
 from ds4tui.engine.stats import EngineStats
+from ds4tui.engine.stopping import stoppable
 from ds4tui.errors import EngineClosed, EngineError
 from ds4tui.events import Failed, Listener, Queued, Usage
 
@@ -31,7 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 class Engine:
-    """Satisfies assistant.EngineLike. `load` runs on the engine's thread, once, after `start`.
+    """Satisfies assistant.EngineLike. `load` runs on the engine's thread, once, after `start`;
+    it is given up at the next tensor once the engine is closed (stopping.py).
 
     Jobs may be submitted while the model loads; they wait.
     """
@@ -109,8 +111,13 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            loaded = self._load()
+            with stoppable(lambda: self._is_closing):
+                loaded = self._load()
             session = Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens)
+        except EngineClosed as exc:
+            _log.info("%s", exc)
+            self._give_up(exc)
+            return
         except BaseException as exc:  # whatever it is: who waits for the model must be told
             _log.error("the model could not be loaded: %s", exc)
             self._give_up(exc if isinstance(exc, Exception) else EngineError(f"Loading: {exc!r}"))

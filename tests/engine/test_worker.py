@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
+from ds4tui.engine.stopping import check_stopped, stoppable
+from ds4tui.engine.weights import WeightLoader
 from ds4tui.engine.worker import Engine
 from ds4tui.errors import (
     ContextOverflow,
@@ -32,6 +35,7 @@ from ds4tui.events import (
     Queued,
     TokenText,
 )
+from tests.engine.tiny_llama import Tiny, write
 from tests.fake_model import END_OF_TURN, ByteTokenizer, FakeModel, scripted
 from tests.fakes import EventLog
 
@@ -548,6 +552,43 @@ def test_a_load_that_fails_is_told_to_all() -> None:
         engine.submit(GenerateRequest(Timeline.of([1])), log)
     assert engine.stats.state == "closed"
     engine.close()
+
+
+def test_closing_while_it_loads_gives_up_at_the_next_tensor(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No tensor is read after it, and nobody waits for all of them."""
+    begun, closing = threading.Event(), threading.Event()
+    gguf = write(tmp_path / "tiny.gguf", Tiny())
+    names = list(gguf.tensors)
+    taken: list[str] = []
+
+    def load() -> LoadedModel:
+        loader = WeightLoader(gguf)
+        for name in names:
+            loader.take(name, gguf.tensors[name].shape)
+            taken.append(name)
+            begun.set()
+            assert closing.wait(20)
+        raise AssertionError("all was read")
+
+    engine = Engine(load)
+    engine.start()
+    assert begun.wait(20)
+    with caplog.at_level(logging.INFO):
+        engine.close(0)  # from here on the engine is closing
+        closing.set()
+        with pytest.raises(EngineClosed):
+            engine.wait_ready(20)
+        engine.close(20)
+    assert taken == names[:1]
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_what_is_read_outside_of_an_engine_is_not_stopped(tmp_path: Path) -> None:
+    with stoppable(lambda: True), pytest.raises(EngineClosed):
+        check_stopped()
+    check_stopped()
 
 
 def test_a_load_that_is_torn_down_hangs_nobody() -> None:
