@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ds4tui.chat.messages import Message
 from ds4tui.chat.migrations import MIGRATIONS, migrate
-from ds4tui.chat.store import STATUSES, ConversationStore, explain, title_of
+from ds4tui.chat.store import STATUSES, ConversationStore, title_of
+from ds4tui.chat.store_errors import explain
 from ds4tui.errors import StoreError
 from tests.scale import scaled
 
