@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from ds4tui.assistant import Assistant, ModelInfo
+from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
@@ -64,8 +65,6 @@ def open_assistant(
 
 def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -> LoadedModel:
     """Runs on the engine thread."""
-    import mlx.core as mx
-
     from ds4tui.engine.models.registry import load_model
 
     return LoadedModel(
@@ -73,8 +72,17 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
         model=load_model(gguf, settings, policy=settings.weights_policy()),
         tokenizer=tokenizer,
         chunk_sizes=chunk_sizes(settings.prefill_chunk_tokens),
-        memory_use=lambda: (mx.get_active_memory(), mx.get_peak_memory()),
+        memory_use=_memory_use(),
     )
+
+
+def _memory_use() -> Callable[[], tuple[int, int]]:
+    """On a CPU weights and rows are NumPy's or the mapped file's, of which MLX knows nothing."""
+    import mlx.core as mx
+
+    if mx.default_device().type == mx.DeviceType.gpu:
+        return lambda: (mx.get_active_memory(), mx.get_peak_memory())
+    return process_memory_bytes
 
 
 def chunk_sizes(largest: int) -> tuple[int, ...]:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from ds4tui.config import Settings
+from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import GGUFError, ModelNotFound
 from ds4tui.opening import chunk_sizes, open_assistant
+from tests.fakes import EventLog
 
 
 def test_a_wrong_file_is_told_before_any_thread_is_started(
@@ -26,3 +28,21 @@ def test_chunk_sizes_are_a_fixed_set_that_gets_smaller() -> None:
     assert chunk_sizes(512) == tuple(range(512, 0, -32))
     assert chunk_sizes(100) == (100, 96, 64, 32)
     assert chunk_sizes(32) == (32,)
+
+
+@pytest.mark.real_model
+def test_memory_figures_on_a_cpu_are_those_of_the_process(
+    tmp_path: Path, smollm2_path: Path
+) -> None:
+    """Weights and rows are not MLX's there: its own figures would be next to nothing."""
+    settings = replace(Settings(), data_dir=tmp_path)
+    assistant = open_assistant(str(smollm2_path), settings, lambda words: None)
+    try:
+        log = EventLog()
+        sampling = SamplingParams(temperature=0.0, max_tokens=2)
+        assert assistant.complete("Once upon a time", sampling, log).wait(60)
+        stats = assistant.stats
+        assert stats.compute_path.startswith("CPU")
+        assert stats.weights_bytes <= stats.memory_active_bytes <= stats.memory_peak_bytes
+    finally:
+        assistant.close()

@@ -7,6 +7,7 @@ and 1 where it is still mounted). macOS: what vm_stat counts as free or free for
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,19 @@ def available_memory_bytes() -> int:
         available = vm_stat_bytes(_vm_stat())
         return _physical_bytes() if available is None else available
     return linux_bytes(Path("/"))
+
+
+def process_memory_bytes() -> tuple[int, int]:
+    """Resident bytes of this process, now and at their peak: what it took, and the pages of
+    mapped files that are in memory (the system may drop those). Where the system does not say
+    how much it is now (macOS), both are the peak; never raises."""
+    status = _text(Path("/proc/self/status"))
+    resident, peak = (_number(_line(status, name)) for name in ("VmRSS:", "VmHWM:"))
+    if resident is None or peak is None:
+        peak_units = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak_bytes = peak_units if sys.platform == "darwin" else peak_units * 1024
+        return peak_bytes, peak_bytes
+    return resident * 1024, peak * 1024
 
 
 def check_fits(what: str, needed_bytes: int, available_bytes: int) -> None:

@@ -30,8 +30,8 @@ class LoadedModel:
     """Made by the engine's `load`, on the engine thread.
 
     `context_tokens` may be less than the model's own, None is the model's own. `chunk_sizes` are
-    the row counts of prefill chunks. `memory_use` gives (active, peak) bytes of the device's
-    allocator, `available_bytes` what a state may still take.
+    the row counts of prefill chunks. `memory_use` gives (active, peak) bytes, of a GPU's
+    allocator or of this process, `available_bytes` what a state may still take.
     """
 
     name: str

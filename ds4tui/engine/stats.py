@@ -18,7 +18,7 @@ class EngineStats:
     resident_tokens: int = 0
     kv_bytes: int = 0
     weights_bytes: int = 0
-    memory_active_bytes: int = 0
+    memory_active_bytes: int = 0  # a GPU: of its allocator; a CPU: resident of this process
     memory_peak_bytes: int = 0
     compute_path: str = ""  # in words: device, weight form, which matrix products
     job_id: str = ""  # the job at work, "" while idle

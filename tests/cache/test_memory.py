@@ -1,5 +1,6 @@
 """Available memory is the least of machine and control groups; both numbers are in the refusal."""
 
+import resource
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ds4tui.cache.memory import (
     check_fits,
     linux_bytes,
     plan_memory,
+    process_memory_bytes,
     vm_stat_bytes,
 )
 from ds4tui.errors import OutOfMemory
@@ -176,3 +178,23 @@ def test_a_plan_by_numbers() -> None:
 def test_a_plan_of_impossible_numbers_is_refused(numbers: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         plan_memory(*numbers)
+
+
+def test_memory_of_this_process_grows_with_what_it_takes() -> None:
+    before, _ = process_memory_bytes()
+    taken = bytearray(b"x") * (64 * MIB)
+    during, peak = process_memory_bytes()
+    assert during - before > 32 * MIB
+    assert peak >= during - 8 * MIB  # the kernel counts in batches
+    del taken
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_memory_of_this_process_without_proc_is_its_peak(
+    platform: str, unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_text", lambda path: "")
+    monkeypatch.setattr(sys, "platform", platform)
+    resident, peak = process_memory_bytes()
+    told = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resident == peak == pytest.approx(told * unit, rel=0.1)
