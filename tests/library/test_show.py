@@ -222,5 +222,5 @@ def test_a_file_without_tensors_or_keys_is_shown(
 
 
 def test_a_model_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "show", "no-such-model"]) == 1
+    assert main(["models", "show", "no-such-model"]) == 2
     assert "There is no model 'no-such-model'" in capsys.readouterr().err
