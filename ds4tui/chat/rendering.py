@@ -99,7 +99,10 @@ class ChatFormat:
         """
         template = gguf.key(TEMPLATE_KEY, str, "")
         if template:
-            return cls(tokenizer, template)
+            try:
+                return cls(tokenizer, template)
+            except TemplateError as exc:
+                raise TemplateError(f"{gguf.path.name}: {exc.message}", exc.hint) from exc
         known = {*tokenizer.control_texts, *tokenizer.user_defined_texts}
         if {"<|im_start|>", "<|im_end|>"} <= known:
             _log.info("%s has no chat template: using ChatML", gguf.path.name)
