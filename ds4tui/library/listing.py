@@ -47,7 +47,7 @@ def known_model(name: str, data_dir: Path) -> LocalModel:
     if size:
         state = "ready" if size == model.file_bytes else f"damaged: ds4tui pull {name}"
         if state == "ready" and has_changed(path, model):
-            state = f"damaged or changed: not verified: ds4tui pull {name}"
+            state = f"damaged or changed: not verified (ds4tui pull {name})"
     return LocalModel(name, path, size, state, f"{model.title}, {model.licence}")
 
 
