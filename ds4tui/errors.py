@@ -6,10 +6,10 @@
     │   ├── RequestError     a field of a request is wrong (names the field)
     │   └── ContextOverflow  the prompt does not fit the context (both numbers)
     ├── ModelError           a model cannot be found, read or run          exit 1, HTTP 503
-    │   ├── ModelNotFound
+    │   ├── ModelNotFound    exit 2 if nothing goes by that name (library/resolve.py)
     │   ├── GGUFError        the file is not a GGUF we can read
     │   └── TemplateError    the chat template failed (names the line)
-    ├── DownloadError        `pull` failed; what was fetched is kept
+    ├── DownloadError        `pull` failed; what was fetched is kept    exit 2 for a wrong name
     ├── StoreError           the conversation database cannot be used
     └── EngineError          the engine failed at work                     exit 1, HTTP 500
         ├── OutOfMemory      predicted or met (both numbers)
