@@ -224,7 +224,7 @@ def test_context_overflow_has_its_code_and_both_numbers(serve: Serve) -> None:
         )
     assert raised.value.code == "context_length_exceeded"
     assert raised.value.body["context_tokens"] == 64
-    assert raised.value.body["prompt_tokens"] > 100
+    assert raised.value.body["prompt_tokens"] >= 100
 
 
 @pytest.mark.parametrize(
