@@ -7,7 +7,7 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,9 +87,11 @@ class Assistant:
         sampling: SamplingParams,
         listener: Listener,
         origin: Origin = "person",
+        before_start: Callable[[], None] = lambda: None,
     ) -> Job:
         """Reply to `messages`. Raises before any work starts (ContextOverflow, TemplateError,
-        RequestError); after that everything arrives as events."""
+        RequestError); after that everything arrives as events. `before_start` is called when the
+        messages are rendered, which may take seconds: if it raises, there is no job."""
         self._require_room(*(message.text for message in messages))
         timeline = self.render(messages)
         shown: list[str] = []
@@ -104,6 +106,7 @@ class Assistant:
                     self._replay.remember(messages, "".join(shown), event.token_ids)
             listener(event)
 
+        before_start()
         return self._submit(timeline, sampling, remember, origin)
 
     def _require_room(self, *texts: str) -> None:

@@ -1,6 +1,6 @@
 """The endpoints: each reads its request, asks the assistant, and answers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -70,7 +70,11 @@ async def chat_completions(request: Request) -> Response:
         call = await _read_call(request, service)
     except ClientDisconnect:
         return _gone(request, "while it sent the request")
-    events = await service.jobs.begin(partial(_submit, service, call))
+    begin = service.jobs.begin(partial(_submit, service, call))
+    try:
+        events = await until_hang_up(request.receive, begin)
+    except ClientGone:
+        return _gone(request, "while its prompt was rendered")
     head = ReplyHead(
         service.assistant.info.name, call.sampling.logprobs is not None, call.include_usage
     )
@@ -88,8 +92,10 @@ async def _read_call(request: Request, service: Service) -> ChatCall:
     return call
 
 
-def _submit(service: Service, call: ChatCall, listener: Listener) -> Job:
-    return service.assistant.chat(call.messages, call.sampling, listener, origin="agent")
+def _submit(
+    service: Service, call: ChatCall, listener: Listener, before_start: Callable[[], None]
+) -> Job:
+    return service.assistant.chat(call.messages, call.sampling, listener, "agent", before_start)
 
 
 async def _whole(request: Request, head: ReplyHead, events: JobEvents) -> Response:

@@ -16,6 +16,7 @@ from ds4tui.assistant import Job, Listener
 from ds4tui.errors import Ds4Error, EngineClosed, EngineError
 from ds4tui.events import Decision, Event, Failed, Finished, PrefillProgress, TokenText
 from ds4tui.server.errors import ApiError
+from ds4tui.server.hangup import ClientGone
 
 # The sockets hold tens of thousands of tokens before an event waits here at all.
 MAX_WAITING_EVENTS = 8192
@@ -23,7 +24,8 @@ MAX_WAITING_EVENTS = 8192
 # An editor that asks on every keystroke must be told no before the machine is full of prompts.
 MAX_ACTIVE_JOBS = 64
 
-Submit = Callable[[Listener], Job]
+# Is given who listens, and what to call before the job starts: it raises if nobody waits any more.
+Submit = Callable[[Listener, Callable[[], None]], Job]
 
 
 class JobEvents:
@@ -38,6 +40,7 @@ class JobEvents:
         self._lock = threading.Lock()  # guards _job and _abandoned
         self._job: Job | None = None
         self._abandoned = False
+        self._failure: Ds4Error | None = None
         self.decision: Decision | None = None
         """The last Decision taken by `next`."""
         self.phase = "queue"
@@ -45,16 +48,27 @@ class JobEvents:
 
     async def begin(self, submit: Submit) -> None:
         """Run `submit` on a worker thread: rendering a long history must not stall the loop.
-        Raises what it raises."""
-        await anyio.to_thread.run_sync(self._submit, submit)
+        Raises what it raises. A task that is cancelled meanwhile waits for the thread, whose
+        place is taken until then, but no job starts."""
+        work = asyncio.ensure_future(anyio.to_thread.run_sync(self._submit, submit))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._abandon()
+            await asyncio.gather(work, return_exceptions=True)
+            raise
 
     def _submit(self, submit: Submit) -> None:
-        job = submit(self.listen)
+        job = submit(self.listen, self._require_reader)
         with self._lock:
             self._job = job
             abandoned = self._abandoned
         if abandoned:
             job.cancel()
+
+    def _require_reader(self) -> None:
+        if self._abandoned:
+            raise self._failure or ClientGone
 
     def listen(self, event: Event) -> None:
         """Take an event; called on the engine thread."""
@@ -98,6 +112,7 @@ class JobEvents:
 
     def fail(self, error: Ds4Error) -> None:
         """Cancel the job and let its reader see `error` instead of what still waits."""
+        self._failure = error
         self._abandon()
         self._waiting.clear()
         self._waiting.append(Failed("", error))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -18,8 +19,9 @@ class RecordingJob:
     def __init__(self) -> None:
         self.listener: Listener | None = None
         self.cancelled = 0
+        self.started = False
 
-    def submit(self, listener: Listener) -> "RecordingJob":
+    def submit(self, listener: Listener, before_start: Callable[[], None]) -> "RecordingJob":
         self.listener = listener
         return self
 
@@ -87,7 +89,7 @@ async def test_closing_cancels_once_and_frees_the_place() -> None:
 
 
 async def test_a_submission_that_fails_frees_its_place() -> None:
-    def refuse(listener: Listener) -> RecordingJob:
+    def refuse(listener: Listener, before_start: Callable[[], None]) -> RecordingJob:
         raise EngineClosed("closed")
 
     active = ActiveJobs()
@@ -99,14 +101,18 @@ async def test_a_submission_that_fails_frees_its_place() -> None:
 Submission = tuple[asyncio.Task[JobEvents], threading.Event]
 
 
-async def start_slowly(active: ActiveJobs, job: RecordingJob) -> Submission:
-    """A job whose submission has begun and waits for the event."""
+async def start_slowly(active: ActiveJobs, job: RecordingJob, checks: bool = False) -> Submission:
+    """A job whose submission has begun and waits for the event; with `checks` it asks, as the
+    assistant does, whether anyone waits."""
     begun, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
-    def submit(listener: Listener) -> RecordingJob:
+    def submit(listener: Listener, before_start: Callable[[], None]) -> RecordingJob:
         loop.call_soon_threadsafe(begun.set)
         assert go_on.wait(20)
+        if checks:
+            before_start()
+        job.started = True
         return job
 
     task = asyncio.create_task(active.begin(submit))
@@ -137,6 +143,28 @@ async def test_a_task_cancelled_during_a_submission_cancels_what_comes_of_it() -
     assert len(active) == 0
     while not job.cancelled:
         await asyncio.sleep(0.005)
+
+
+async def test_a_task_cancelled_before_the_job_starts_starts_none() -> None:
+    active, job = ActiveJobs(), RecordingJob()
+    task, go_on = await start_slowly(active, job, checks=True)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert len(active) == 1  # its thread is still at work
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(active) == 0 and not job.started
+
+
+async def test_stopping_before_the_job_starts_starts_none() -> None:
+    active, job = ActiveJobs(), RecordingJob()
+    task, go_on = await start_slowly(active, job, checks=True)
+    active.stop()
+    go_on.set()
+    with pytest.raises(EngineClosed, match="stopping"):
+        await task
+    assert len(active) == 0 and not job.started
 
 
 def test_a_listener_whose_loop_is_closed_cancels_its_job() -> None:
