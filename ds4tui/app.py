@@ -5,11 +5,10 @@ blocking call) and comes back to this loop. The world is handed in as callables:
 knows MLX, the server or the network.
 """
 
-import asyncio
 import logging
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,6 +16,8 @@ from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer
@@ -26,10 +27,11 @@ from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
 from ds4tui.tui import commands, wording
-from ds4tui.tui.background import in_thread
+from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
+from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.messages import LinkChosen
 from ds4tui.tui.meters import Header, KVPanel, Meter
@@ -47,6 +49,10 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.25  # the panels' pace while somebody works; they stand still otherwise
 QUIT_WAIT_S = 5.0  # for a stopped answer's last word
+# The system ends what has not ended by then: more than all waits of an orderly end, and less of
+# it where nobody may be there to press a key again.
+QUIT_DEADLINE_S = 20
+SIGNAL_DEADLINE_S = 6
 SECOND_PRESS_S = 2.0
 WARNING_S = 15.0  # two sentences take their time
 LISTED_CONVERSATIONS = 1000
@@ -108,7 +114,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._poll = self.set_interval(POLL_S, self._show_meters, pause=True)
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
-                asyncio.get_running_loop().add_signal_handler(number, self.quit_app)
+                signal.signal(number, self._signal_handler())
         self.run_worker(self._open_model(self._model_name))
         self.run_worker(self._recall())
 
@@ -127,6 +133,10 @@ class Ds4App(App[None], inherit_bindings=False):
                     await self.chat_view.open_conversation(latest.id)
         except StoreError as exc:
             await self.chat_view.tell_error(exc)
+
+    def get_driver_class(self) -> type[Driver]:
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     # CommandHost
 
@@ -201,6 +211,7 @@ class Ds4App(App[None], inherit_bindings=False):
             self.exit()
             return
         self._is_leaving = True
+        self._end_within(QUIT_DEADLINE_S)
         self.notify("Closing…")
         self.run_worker(self._leave())
 
@@ -347,6 +358,31 @@ class Ds4App(App[None], inherit_bindings=False):
         self.run_worker(self.chat_view.say(*wording.nothing_is_kept(problem), "warning"))
 
     # Leaving
+
+    def terminal_is_gone(self) -> None:
+        """Leave, with nobody there to press a key; also what signals ask for."""
+        self._end_within(SIGNAL_DEADLINE_S)
+        if not self._is_leaving:
+            self.quit_app()
+
+    def _signal_handler(self) -> Callable[[int, object], None]:
+        leave = on_this_loop(lambda number: self.terminal_is_gone())
+
+        def handle(number: int, frame: object) -> None:
+            # Here and not on the loop, which may be what hangs.
+            self._end_within(SIGNAL_DEADLINE_S)
+            leave(number)
+
+        return handle
+
+    def _end_within(self, seconds: int) -> None:
+        """Have the system end this process if it still runs then, whatever hangs. What is stored
+        by then stays whole. A deadline that is nearer already is kept."""
+        if self.is_headless:
+            return
+        left = signal.getitimer(signal.ITIMER_REAL)[0]
+        if not left or seconds < left:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
 
     async def _leave(self) -> None:
         """Stop what is at work, keep what there is, close what is open."""

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,10 +50,24 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "90", "LINES": "30"}
         command = [sys.executable, "-c", PROGRAM, str(database), str(token_delay_s)]
         self.process = subprocess.Popen(
-            command, stdin=there, stdout=there, stderr=there, env=environment, close_fds=True
+            command,
+            stdin=there,
+            stdout=there,
+            stderr=there,
+            env=environment,
+            close_fds=True,
+            start_new_session=True,
         )
+        self.device = os.ttyname(there)
         os.close(there)
         self.seen = b""
+        self.is_closed = False
+
+    def close(self) -> None:
+        """As a terminal's window is closed."""
+        if not self.is_closed:
+            os.close(self.here)
+        self.is_closed = True
 
     def type(self, text: bytes) -> None:
         os.write(self.here, text)
@@ -89,7 +104,7 @@ def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Termina
     if opened.process.poll() is None:
         opened.process.kill()
         opened.process.wait()
-    os.close(opened.here)
+    opened.close()
 
 
 @pytest.mark.parametrize("terminal", [0.0], indirect=True)
@@ -163,3 +178,32 @@ def test_a_killed_app_leaves_the_question_and_some_of_the_answer(
     assert asked.message.text == "hello" and answered.status == "partial"
     assert answered.message.text.startswith("word")
     store.close()
+
+
+@pytest.mark.parametrize("with_signal", [True, False])
+@pytest.mark.parametrize("terminal", [0.02], indirect=True)
+def test_a_closed_terminal_ends_the_app_and_the_conversation_is_stored(
+    terminal: Terminal, with_signal: bool, tmp_path: Path
+) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"hello\r")
+    terminal.until(b"word word")
+    terminal.close()
+    if with_signal:
+        terminal.process.send_signal(signal.SIGHUP)
+    terminal.process.wait(TIMEOUT_S)
+    store = ConversationStore(tmp_path / "c.db")
+    assert store.load(1).path[-1].status == "cancelled"
+    store.close()
+
+
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_a_terminal_that_takes_nothing_does_not_keep_an_app_that_is_asked_to_end(
+    terminal: Terminal,
+) -> None:
+    terminal.until(b"fake")
+    device = os.open(terminal.device, os.O_RDWR | os.O_NOCTTY)
+    termios.tcflow(device, termios.TCOOFF)
+    terminal.process.send_signal(signal.SIGTERM)
+    terminal.process.wait(TIMEOUT_S)
+    os.close(device)
