@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.keys import _character_to_key
 from textual.widgets._markdown import MarkdownTableCellContents
 
 from ds4tui.chat.messages import Message
@@ -13,7 +14,7 @@ from ds4tui.chat.store import ConversationStore
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.errors import GGUFError, OutOfMemory, StoreError, UsageError
 from tests.fakes import FakeAssistant
-from tests.tui.harness import FakeServer, running
+from tests.tui.harness import Driver, FakeServer, running
 
 
 def asked_text(assistant: FakeAssistant, place: int) -> str:
@@ -21,6 +22,13 @@ def asked_text(assistant: FakeAssistant, place: int) -> str:
     request: GenerateRequest = assistant.engine.requests[place]
     text: str = assistant.format.tokenizer.decode(request.timeline.ids.tolist())
     return text
+
+
+def burst(on: Driver, text: str) -> None:
+    """Type faster than the screen handles keys: all of them wait when the first is handled."""
+    for character in text:
+        key = {"\r": "enter"}.get(character) or _character_to_key(character)
+        on.prompt.post_message(events.Key(key, character))
 
 
 # Asking
@@ -106,6 +114,36 @@ async def test_blank_prompts_are_not_sent() -> None:
         await on.press("space", "ctrl+j", "enter")
         await on.pilot.pause()
         assert on.questions == [] and on.prompt.text == " \n"
+
+
+async def test_what_is_typed_ahead_of_a_busy_screen_is_a_new_draft() -> None:
+    assistant = FakeAssistant()
+    async with running(assistant) as on:
+        burst(on, "question alpha\rtyped ahead")
+        await on.until(lambda: on.questions)
+        await on.answered()
+        assert on.questions == ["question alpha"] and on.prompt.text == "typed ahead"
+
+
+async def test_what_is_typed_after_a_command_stays() -> None:
+    async with running() as on:
+        burst(on, "/new\rtyped ahead")
+        await on.until(lambda: on.prompt.text == "typed ahead")
+        await on.type("/")
+        assert on.prompt.text == "typed ahead/" and on.questions == []
+
+
+@pytest.mark.parametrize("refused", ["/nonsense", "/new", "second"])
+async def test_what_is_not_sent_now_comes_back_before_what_was_typed_since(refused: str) -> None:
+    assistant = FakeAssistant()
+    assistant.engine.hold()
+    async with running(assistant) as on:
+        await on.ask("first")
+        burst(on, f"{refused}\r!")
+        await on.until(lambda: on.prompt.text == f"{refused}!")
+        assistant.engine.release()
+        await on.answered()
+        assert on.questions == ["first"] and on.prompt.text == f"{refused}!"
 
 
 # Stopping

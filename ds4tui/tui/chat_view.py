@@ -1,7 +1,7 @@
 """The chat: transcript, prompt, and the one turn at work.
 
 It asks the assistant that the app gave it, and tells the app what only the app can do: run a
-command, find a model. What is typed leaves the prompt only when it is sent.
+command, find a model. What Enter took out of the prompt goes back into it unless it is used.
 """
 
 import asyncio
@@ -55,7 +55,8 @@ class ChatView(Vertical):
         self._opening = ""
         self._turn: Turn | None = None
         self._last_job_id = ""
-        self._is_queued = False
+        self._queued = ""  # what is sent next; it stands in the prompt, too
+        self._entered = ""  # the text of a command that the app has not answered yet
         self._idle = asyncio.Event()
         self._idle.set()
         self._transcript = Transcript(id="transcript")
@@ -90,8 +91,8 @@ class ChatView(Vertical):
         """Ask `assistant` from now on; `opening` is the model being opened, "" if none is."""
         self._assistant, self._opening = assistant, opening
         self._show_state()
-        if self._is_queued and assistant is not None:
-            self._send()
+        if self._queued and assistant is not None:
+            self._send_queued()
 
     def stop(self) -> None:
         """Stop the answer at work; what is queued stays in the prompt."""
@@ -152,13 +153,14 @@ class ChatView(Vertical):
 
     def command_ran(self) -> None:
         """A command that was entered is done with."""
-        self._prompt.take()
+        self._entered = ""
 
     # The prompt
 
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
         event.stop()
+        self._show_completions()
         parsed = commands.parse(event.text)
         if parsed is None:
             self._send_or_queue(event.text)
@@ -166,21 +168,45 @@ class ChatView(Vertical):
         command, name, argument = parsed
         if command is None:
             self.notify(wording.no_command(name), severity="warning")
+            self._prompt.give_back(event.text)
         else:
-            self.post_message(self.CommandEntered(command, argument))
+            self._enter(command, argument, event.text)
+
+    def _enter(self, command: Command, argument: str, text: str) -> None:
+        """Ask the app to run a command; the text comes back if the app does not."""
+        self._entered = text
+        self.app.post_message(self.CommandEntered(command, argument))
+        self.app.call_later(self._give_back_refused)
+
+    def _give_back_refused(self) -> None:
+        if self._entered:
+            self._prompt.give_back(self._entered)
+            self._entered = ""
 
     @on(Prompt.Choose)
     def _complete(self, event: Prompt.Choose) -> None:
         event.stop()
-        command = self._completions.chosen
         if event.key == "escape":
             self._completions.display = self._prompt.is_completing = False
         elif event.key in ("up", "down"):
             self._completions.move(-1 if event.key == "up" else 1)
-        elif command is not None and (event.key == "tab" or command.argument):
-            self._prompt.put(f"/{command.name} ")
-        elif command is not None:
-            self.post_message(self.CommandEntered(command, ""))
+        elif event.key == "tab":
+            if (command := self._completions.chosen) is not None:
+                self._prompt.put(f"/{command.name} ")
+        else:
+            self._choose(event.text)
+
+    def _choose(self, text: str) -> None:
+        """Enter in the list of completions, with `text` taken out of the prompt."""
+        command = self._completions.chosen_for(text)
+        if command is None:  # the list was of a text that stands there no more
+            self._submit(Prompt.Submitted(text))
+            return
+        if command.argument:
+            self._prompt.give_back(f"/{command.name} ")
+        else:
+            self._enter(command, "", text)
+        self._show_completions()
 
     @on(OptionList.OptionSelected, "#completions")
     def _complete_clicked(self, event: OptionList.OptionSelected) -> None:
@@ -189,8 +215,12 @@ class ChatView(Vertical):
 
     @on(TextArea.Changed)
     def _prompt_changed(self) -> None:
+        self._show_completions()
+        if self._prompt.text != self._queued:
+            self._unqueue()
+
+    def _show_completions(self) -> None:
         self._prompt.is_completing = self._completions.offer(self._prompt.text)
-        self._unqueue()
 
     @on(Prompt.Scroll)
     async def _scroll(self, event: Prompt.Scroll) -> None:
@@ -210,21 +240,27 @@ class ChatView(Vertical):
     # Turns
 
     def _send_or_queue(self, text: str) -> None:
+        can_send = not self.is_busy and not self._opening and self._assistant is not None
+        if text.strip() and can_send:
+            self._send(text)
+            return
+        self._prompt.give_back(text)
         if not text.strip():
             return
         if self.is_busy or self._opening:
-            self._is_queued = not self._is_queued
+            self._queued = "" if text == self._queued else text
             self._show_state()
-        elif self._assistant is None:
-            self.post_message(self.ModelWanted())
         else:
-            self._send()
+            self.post_message(self.ModelWanted())
 
-    def _send(self) -> None:
+    def _send_queued(self) -> None:
+        text, self._queued = self._queued, ""
+        self._prompt.drop_front(text)
+        self._send(text)
+
+    def _send(self, text: str) -> None:
         assert self._assistant is not None
-        self._is_queued = False
         sampling = self._settings.sampling()
-        text = self._prompt.take()
         self._turn = Turn(text, self.chat, self._assistant, sampling, self._journal)
         self._idle.clear()
         self._tell_changed()
@@ -251,11 +287,11 @@ class ChatView(Vertical):
             await self.tell_error(end.error)
         if not end.answered:
             self.restore(end.question)
-        elif self._is_queued:
-            self._send()
+        elif self._queued:
+            self._send_queued()
 
     def _unqueue(self) -> None:
-        self._is_queued = False
+        self._queued = ""
         self._show_state()
 
     # Showing
@@ -268,7 +304,7 @@ class ChatView(Vertical):
 
     def _show_state(self) -> None:
         title, subtitle = wording.prompt_borders(
-            is_queued=self._is_queued,
+            is_queued=bool(self._queued),
             is_busy=self.is_busy,
             opening=self._opening,
             is_at_end=self._transcript.is_at_end,

@@ -37,6 +37,11 @@ class CompletionList(OptionList, can_focus=False):
             return None
         return self._commands[self.highlighted]
 
+    def chosen_for(self, text: str) -> Command | None:
+        """What is chosen for `text`, which may be newer or older than what is listed."""
+        found = completions(text)
+        return self.chosen if found == self._commands else found[0] if found else None
+
 
 def _line(command: Command) -> Content:
     keys = f"  {', '.join(command.keys)}" if command.keys else ""

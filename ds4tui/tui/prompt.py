@@ -1,7 +1,8 @@
 """The prompt: a text area that sends on Enter and never loses what was typed.
 
 It knows no command and no engine. It posts what a person wants (send, scroll, complete), and
-the app decides; the text stays until the app takes it.
+the app decides. Enter takes the text out at once, so that keys typed ahead never mix with it;
+the app gives it back if it is not to be used now.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,8 @@ class Prompt(TextArea):
 
     @dataclass
     class Submitted(Message):
-        """Enter was pressed. The text is still in the prompt."""
+        """Enter was pressed. `text` stood in the prompt and is out of it: what is typed from now
+        on is a new draft. Who does not use it gives it back."""
 
         text: str
 
@@ -55,9 +57,11 @@ class Prompt(TextArea):
 
     @dataclass
     class Choose(Message):
-        """A key for the list of completions: up, down, tab, enter or escape."""
+        """A key for the list of completions: up, down, tab, enter or escape. With enter, `text`
+        is taken as by Submitted."""
 
         key: str
+        text: str = ""
 
     @dataclass
     class CopyWanted(Message):
@@ -74,11 +78,27 @@ class Prompt(TextArea):
         self._recalled: int | None = None
 
     def take(self) -> str:
-        """Empty the prompt and return what was in it."""
+        """Empty the prompt and return what was in it. No Changed is posted."""
         text = self.text
-        self.text = ""
+        self._set_silently("")
         self._recalled = None
         return text
+
+    def give_back(self, text: str) -> None:
+        """Put what was taken in front of what was typed since. No Changed is posted."""
+        self._set_silently(text + self.text)
+        self.move_cursor(self.document.end)
+
+    def drop_front(self, text: str) -> None:
+        """Take `text` away where it stands in front of the rest. No Changed is posted."""
+        if text and self.text.startswith(text):
+            self._set_silently(self.text[len(text) :])
+            self.move_cursor(self.document.end)
+            self._recalled = None
+
+    def _set_silently(self, text: str) -> None:
+        with self.prevent(TextArea.Changed):
+            self.text = text
 
     def put(self, text: str) -> None:
         """Show `text` with the cursor at its end."""
@@ -96,9 +116,9 @@ class Prompt(TextArea):
         elif key in SCROLL_KEYS:
             self.post_message(self.Scroll(SCROLL_KEYS[key]))
         elif self.is_completing and key in ("up", "down", "tab", "enter", "escape"):
-            self.post_message(self.Choose(key))
+            self.post_message(self.Choose(key, self.take() if key == "enter" else ""))
         elif key == "enter":
-            self.post_message(self.Submitted(self.text))
+            self.post_message(self.Submitted(self.take()))
         elif key not in ("up", "down") or not self._recall(-1 if key == "up" else 1):
             await super()._on_key(event)
             return
