@@ -15,6 +15,7 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.message import Message
 from textual.widgets import TextArea
 
+from ds4tui.tui import whole_pastes  # noqa: F401  (pastes come whole once it is loaded)
 from ds4tui.tui.terminal_text import pasted
 
 NEWLINE_KEYS = ("shift+enter", "alt+enter", "ctrl+j")

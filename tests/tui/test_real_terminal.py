@@ -145,6 +145,18 @@ def test_newline_keys_as_terminals_send_them(terminal: Terminal, tmp_path: Path)
     store.close()
 
 
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_a_paste_with_colours_is_text_and_no_keys(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"see \x1b[200~log line\n\x1b[31mERROR\n/quit\nmore\n\x1b[201~!\r")
+    terminal.until(b"decode")
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+    store = ConversationStore(tmp_path / "c.db")
+    assert store.load(1).path[0].message.text == "see log line\nERROR\n/quit\nmore\n!"
+    store.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("terminal", [0.02], indirect=True)
 def test_asked_to_end_it_ends_in_order(
