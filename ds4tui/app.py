@@ -22,6 +22,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer
 
+from ds4tui.assistant import ModelInfo
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
@@ -37,7 +38,7 @@ from ds4tui.tui.messages import LinkChosen
 from ds4tui.tui.meters import Header, KVPanel, Meter
 from ds4tui.tui.model_slot import ModelSlot
 from ds4tui.tui.panels import PanelView
-from ds4tui.tui.ports import OpenModel, PullModel, StartServer
+from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
 from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.pull import PullScreen
 from ds4tui.tui.screens.resume import ResumeScreen
@@ -79,12 +80,15 @@ class Ds4App(App[None], inherit_bindings=False):
         pull_model: PullModel,
         model_name: str | None = None,
         continue_last: bool = False,
+        check_model: CheckModel = lambda name: None,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._model_name = model_name or settings.model
         self._continue_last = continue_last
         self._pull_model = pull_model
+        self._check_model = check_model
+        self._asked_to_stop_agents_for = ""
         self._journal = Journal(store, self._tell_store_problem)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
@@ -167,18 +171,61 @@ class Ds4App(App[None], inherit_bindings=False):
         if not name:
             await self.chat_view.say(*wording.open_model(before))
             return
-        was_served = bool(self._server.url)
-        await self._server.stop()
-        if not await self._open_model(name) and before is not None and not self._missing:
+        if before is None:
+            await self._open_model(name)
+            return
+        self._slot.opening = name  # from here on questions wait for the new model
+        self._show_opening("looking for it")
+        is_ready = was_served = False
+        try:
+            if await self._is_there(name) and self._may_stop_agents(name):
+                was_served = await self._server.stop()
+                is_ready = True
+        finally:
+            self._slot.opening = ""
+            if not is_ready:
+                self._show_opening("")
+        if is_ready:
+            await self._replace_model(before, name, was_served)
+
+    async def _is_there(self, name: str) -> bool:
+        """Whether `name` is on this machine, perhaps now; the open model is not touched.
+        Raises ModelNotFound and GGUFError."""
+        try:
+            await in_thread("ds4tui-check", lambda: self._check_model(name))
+        except ModelNotFound:
+            if name.lower() not in CATALOGUE:
+                raise
+            screen = PullScreen(CATALOGUE[name.lower()], self._pull_model)
+            return await self.push_screen_wait(screen)
+        return True
+
+    def _may_stop_agents(self, name: str) -> bool:
+        """Whether no agent's request is at work, or the person asked again."""
+        stats = self._slot.assistant.stats if self._slot.assistant else None
+        is_at_work = stats is not None and (stats.origin == "agent" or stats.queued_jobs > 0)
+        if not is_at_work or self._asked_to_stop_agents_for == name:
+            self._asked_to_stop_agents_for = ""
+            return True
+        self._asked_to_stop_agents_for = name
+        self.notify(wording.agent_at_work(name), severity="warning", timeout=WARNING_S)
+        return False
+
+    async def _replace_model(self, before: ModelInfo, name: str, was_served: bool) -> None:
+        if not await self._open_model(name) and not self._missing:
             self.notify(f"{before.name} is opened again.")
             await self._open_model(before.path)
         if was_served and self._slot.assistant is not None:
             await self.switch_server()
 
     async def switch_server(self) -> None:
-        if self._server.url:
+        if self._server.is_starting:
+            self.notify("The server is starting.")
+        elif self._server.url:
             await self._server.stop()
             self.notify("The server is off.")
+        elif self._slot.opening:
+            self.notify("The server has to wait while a model is opened.")
         elif self._slot.assistant is None:
             self.notify("Open a model first: it is what is served.")
         else:
@@ -330,7 +377,8 @@ class Ds4App(App[None], inherit_bindings=False):
 
     def _show_opening(self, words: str) -> None:
         self._opening_words = words
-        self.chat_view.use(self._slot.assistant, self._slot.opening)
+        usable = None if self._slot.opening else self._slot.assistant
+        self.chat_view.use(usable, self._slot.opening)
         self._show_header()
         self._show_meters()
 

@@ -5,7 +5,9 @@ from contextlib import closing
 from ds4tui.app import Ds4App
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
+from ds4tui.engine.gguf import GGUFFile
 from ds4tui.library.pull import pull
+from ds4tui.library.resolve import resolve_model
 from ds4tui.opening import open_assistant
 from ds4tui.serve import start_server
 
@@ -22,6 +24,14 @@ def open_app(settings: Settings, continue_last: bool) -> int:
             pull_model=lambda name, progress: pull(name, settings.data_dir, progress),
             model_name=settings.model,
             continue_last=continue_last,
+            check_model=lambda name: check_model(name, settings),
         )
         app.run()
     return app.return_code or 0
+
+
+def check_model(name: str, settings: Settings) -> None:
+    """Raises ModelNotFound or GGUFError if there is no model `name` or its file's header is bad.
+    Fast; needs no MLX."""
+    with GGUFFile.open(resolve_model(name, settings.data_dir)):
+        pass

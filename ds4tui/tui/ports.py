@@ -23,6 +23,8 @@ class ServerLike(Protocol):
 
 # Blocking calls; each raises a Ds4Error that a person can read.
 OpenModel = Callable[[str, Callable[[str], None]], Assistant]
+# Whether a name can be opened, as far as the file's header tells; returns nothing of use.
+CheckModel = Callable[[str], object]
 StartServer = Callable[[Assistant], ServerLike]
 # What the progress callback raises comes out of the call again: that is how a pull is cancelled.
 PullModel = Callable[[str, Callable[[PullProgress], None]], Path]

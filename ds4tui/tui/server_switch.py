@@ -1,5 +1,7 @@
 """The HTTP server as a switch: on with the open model, off in time."""
 
+import asyncio
+
 from ds4tui.assistant import Assistant
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.ports import ServerLike, StartServer
@@ -13,6 +15,8 @@ class ServerSwitch:
     def __init__(self, start_server: StartServer) -> None:
         self._start_server = start_server
         self._server: ServerLike | None = None
+        self._turning = asyncio.Lock()
+        self.is_starting = False
 
     @property
     def url(self) -> str:
@@ -26,9 +30,19 @@ class ServerSwitch:
 
     async def start(self, assistant: Assistant) -> None:
         """Raises UsageError, for instance for a port that is in use."""
-        self._server = await in_thread("ds4tui-serve", lambda: self._start_server(assistant))
+        self.is_starting = True
+        try:
+            async with self._turning:
+                self._server = await in_thread(
+                    "ds4tui-serve", lambda: self._start_server(assistant)
+                )
+        finally:
+            self.is_starting = False
 
-    async def stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            await in_thread("ds4tui-unserve", lambda: server.stop(STOP_TIMEOUT_S))
+    async def stop(self) -> bool:
+        """Turn it off, one that is just starting too; whether it was on."""
+        async with self._turning:
+            server, self._server = self._server, None
+            if server is not None:
+                await in_thread("ds4tui-unserve", lambda: server.stop(STOP_TIMEOUT_S))
+        return server is not None

@@ -81,6 +81,10 @@ def open_model(info: ModelInfo | None) -> Words:
     )
 
 
+def agent_at_work(name: str) -> str:
+    return f"An agent's request is at work; /model {name} again stops it and opens {name}."
+
+
 def system_prompt(system: str) -> Words:
     if not system:
         return "This chat has no system prompt of its own.", "/system TEXT sets one."

@@ -121,6 +121,7 @@ async def running(
     pull_model: Callable[..., Path] = refuse,
     model_name: str | None = None,
     continue_last: bool = False,
+    check_model: Callable[[str], object] = lambda name: None,
     is_open: bool = True,
     **flags: Any,
 ) -> AsyncIterator[Driver]:
@@ -135,6 +136,7 @@ async def running(
         pull_model,
         model_name=model_name,
         continue_last=continue_last,
+        check_model=check_model,
     )
     try:
         async with app.run_test(size=size, tooltips=True, notifications=True) as pilot:
