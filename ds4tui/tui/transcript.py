@@ -179,12 +179,11 @@ class Transcript(VerticalScroll):
 
     @property
     def last_answer(self) -> str:
-        """The text of the newest answer, as it was written."""
-        answers = (e for e in reversed(self._entries) if e.kind == "answer")
-        newest = next(answers, None)
-        if newest is None:
-            return ""
-        return newest.view.text if isinstance(newest.view, Answer) else newest.text
+        """The text of the newest answer that says anything and is part of the conversation, as
+        it was written."""
+        answers = (e for e in reversed(self._entries) if e.kind == "answer" and not e.is_aside)
+        texts = (e.view.text if isinstance(e.view, Answer) else e.text for e in answers)
+        return next(filter(None, texts), "")
 
     async def scroll_towards(self, direction: str) -> None:
         """page_up, page_down, up, down, home or end."""

@@ -105,6 +105,23 @@ async def test_nothing_is_unmounted_under_somebody_who_reads_further_up() -> Non
         assert len(app.texts()) == MOUNTED_MESSAGES or app.texts()[0] == "q0"
 
 
+async def test_the_last_answer_is_the_newest_that_says_something_in_the_conversation() -> None:
+    app = Page()
+    async with app.run_test(size=(80, 30)):
+        await ask(app.transcript, 1)
+        await app.transcript.add_question("stopped")
+        await app.transcript.end_turn(await app.transcript.add_answer(), "stopped", is_aside=True)
+        assert app.transcript.last_answer == "a1"
+        await app.transcript.add_question("failed")
+        answer = await app.transcript.add_answer()
+        await answer.add_text("half an answ")
+        await app.transcript.end_turn(answer, "failed", is_aside=True)
+        assert app.transcript.last_answer == "a1"
+        await app.transcript.add_question("empty")
+        await app.transcript.end_turn(await app.transcript.add_answer(), "stop", is_aside=False)
+        assert app.transcript.last_answer == "a1"
+
+
 async def test_clearing_brings_the_welcome_back() -> None:
     app = Page()
     async with app.run_test(size=(80, 30)) as pilot:
