@@ -142,15 +142,18 @@ OTHER_KEYS: tuple[tuple[str, str], ...] = (
 def parse(text: str) -> tuple[Command | None, str, str] | None:
     """(command or None, its name as typed, its argument) if `text` is a command line.
 
-    A line that begins with a slash but has another in its first word is a path: it is sent.
+    A line that begins with a slash but has another in its first word is a path: it is sent. So
+    are several lines, unless they begin with a command that takes an argument: it may have lines.
     """
-    if not text.startswith("/") or "\n" in text.rstrip():
+    if not text.startswith("/") or not text[1:].strip():
         return None
-    name, _, argument = text[1:].strip().partition(" ")
-    if not name or "/" in name:
+    name, *rest = text[1:].split(maxsplit=1)
+    if "/" in name:
         return None
     found = next((c for c in COMMANDS if name.lower() in (c.name, *c.aliases)), None)
-    return found, name, argument.strip()
+    if "\n" in text.rstrip() and not (found and found.argument):
+        return None
+    return found, name, rest[0].strip() if rest else ""
 
 
 def completions(text: str) -> tuple[Command, ...]:

@@ -42,6 +42,10 @@ def test_help_and_bindings_come_from_the_table() -> None:
         ("// a comment", None),
         (" /new", None),
         ("/new\nsecond line", None),
+        ("/system Be brief.\n\nBe kind.\n", ("system", "system", "Be brief.\n\nBe kind.")),
+        ("/system\nBe brief.", ("system", "system", "Be brief.")),
+        ("/nonsense at\nall", None),
+        ("/\n", None),
     ],
 )
 def test_what_is_a_command_line(text: str, found: tuple[str | None, str, str] | None) -> None:
