@@ -174,7 +174,7 @@ def kv_panel(view: PanelView, width: int) -> Content:
     if view.stats is not None:
         sections = [
             _resident_section(view.stats, width),
-            _decision_section(view.stats.decision),
+            _decision_section(view.stats),
             _speed_section(view.stats, width),
             _session_section(view.stats),
             *sections,
@@ -202,7 +202,8 @@ def _resident_section(stats: EngineStats, width: int) -> Content:
     )
 
 
-def _decision_section(decision: Decision | None) -> Content:
+def _decision_section(stats: EngineStats) -> Content:
+    decision = stats.decision
     if decision is None:
         return _section("Last decision", Content.styled("none yet", QUIET))
     lines = [
@@ -213,7 +214,19 @@ def _decision_section(decision: Decision | None) -> Content:
     ]
     if decision.dropped:
         lines.append(_row("dropped", f"{decision.dropped:,}", "$text-warning"))
+    if stopped := _stopped_at(stats):
+        lines.append(_row("evaluated", stopped, "$text-warning"))
     return _section("Last decision", *lines)
+
+
+def _stopped_at(stats: EngineStats) -> str:
+    """How far the last prefill came if it ended before it was done: the decision says only what
+    was planned."""
+    decision, usage = stats.decision, stats.usage
+    is_over = decision is not None and stats.job_id != decision.job_id
+    if decision is None or not is_over or usage.evaluated_tokens >= decision.evaluated:
+        return ""
+    return f"{usage.evaluated_tokens:,} of {decision.evaluated:,} (stopped)"
 
 
 def _speed_section(stats: EngineStats, width: int) -> Content:
@@ -234,8 +247,9 @@ def _speed_section(stats: EngineStats, width: int) -> Content:
 
 
 def _session_section(stats: EngineStats) -> Content:
-    prompt, cached = stats.total_prompt_tokens, stats.total_cached_tokens
-    reused = f"{percent(cached, prompt)}% of {prompt:,} tokens" if prompt else "-"
+    cached = stats.total_cached_tokens
+    read = cached + stats.total_evaluated_tokens  # of a stopped prompt: what was read of it
+    reused = f"{percent(cached, read)}% of {read:,} tokens" if read else "-"
     return _section(
         "Since the start",
         _row("requests", f"{stats.requests:,}"),

@@ -36,7 +36,8 @@ STATS = EngineStats(
     "idle", model="m", context_tokens=8192, resident_tokens=4973, kv_bytes=218_000_000,
     weights_bytes=98_000_000, compute_path="CPU; q4_1 matrices", decision=EXTEND,
     usage=Usage(5185, 4973, 212, 187, 330.0, 414.0, 3866.0), requests=4,
-    total_prompt_tokens=1000, total_cached_tokens=839, total_completion_tokens=700,
+    total_prompt_tokens=1000, total_cached_tokens=839, total_evaluated_tokens=161,
+    total_completion_tokens=700,
 )  # fmt: skip
 
 
@@ -113,6 +114,18 @@ def test_the_panel_tells_what_was_dropped_and_who_is_at_work() -> None:
     assert "dropped   48" in text and prefill_words(PREFILL) in text
     assert "prefilling for an HTTP client · 2 queued" in text
     assert "F4 turns it on" in text
+
+
+def test_a_stopped_prefill_is_told_by_what_was_evaluated() -> None:
+    cold = replace(EXTEND, kind="cold", live=0, common=0, kept=0, prompt=7769, evaluated=7769)
+    stopped = replace(
+        STATS, decision=cold, usage=Usage(7769, 0, 2560), total_prompt_tokens=7769,
+        total_cached_tokens=0, total_evaluated_tokens=2560,
+    )  # fmt: skip
+    text = kv_panel(PanelView(stopped), 40).plain
+    assert "evaluated 2,560 of 7,769 (stopped)" in text and "0% of 2,560 tokens" in text
+    at_work = replace(stopped, job_id="j", state="prefilling", prefill=PREFILL)
+    assert "(stopped)" not in kv_panel(PanelView(at_work), 40).plain
 
 
 def test_the_panel_without_a_model_tells_what_is_opened() -> None:
