@@ -7,6 +7,7 @@ from typing import Any
 
 from ds4tui.errors import DownloadError, ModelNotFound
 from ds4tui.library.progress import PullProgress
+from ds4tui.tui.screens.pull import PullCancelled
 from tests.fakes import FakeAssistant
 from tests.tui.harness import running
 
@@ -87,6 +88,36 @@ async def test_a_pull_can_be_stopped_and_gone_on_with() -> None:
         assert stopped.is_set()
         await on.press("enter")
         await on.until(lambda: on.app._slot.assistant is not None)
+
+
+async def test_a_pull_that_hangs_in_the_network_is_stopped_at_once_and_without_an_error() -> None:
+    library = FakeLibrary()
+    answers, ended = threading.Event(), threading.Event()
+    late: list[BaseException] = []
+
+    def silent(progress: Callable[[PullProgress], None]) -> None:
+        try:
+            assert answers.wait(20)
+            progress(PullProgress("the late one", 1, 100))
+        except BaseException as exc:
+            late.append(exc)
+        ended.set()
+        raise DownloadError("The index did not answer.")
+
+    library.pulls = [silent, lambda progress: None]
+    async with screen(library) as on:
+        await on.until(lambda: "No model yet" in on.screen_text())
+        await on.press("enter")
+        await on.until(lambda: library.pulled)
+        await on.press("escape")
+        await on.until(lambda: "Stopped. What was fetched is kept" in on.screen_text())
+        assert not answers.is_set()
+        await on.press("enter")
+        await on.until(lambda: on.app._slot.assistant is not None)
+        answers.set()
+        assert ended.wait(20)
+        assert [type(exc) for exc in late] == [PullCancelled]
+        assert on.notices == []
 
 
 async def test_a_failed_pull_tells_why_and_offers_another_try() -> None:

@@ -4,6 +4,7 @@ Dismissed with True once the model is on disk, with False if the person does not
 was fetched is kept by `pull`, so a cancelled or failed pull goes on where it stopped.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import ClassVar
@@ -23,6 +24,9 @@ from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.panels import HEADING, QUIET, duration_words, size_words
 from ds4tui.tui.ports import PullModel
 from ds4tui.tui.terminal_text import harmless
+
+NOTICE_S = 0.1  # in which a cancelled pull is noticed
+GRACE_S = 0.5  # for its thread to end by itself; one that hangs in the network is left behind
 
 
 class PullCancelled(Exception):
@@ -73,22 +77,39 @@ class PullScreen(ModalScreen[bool]):
     async def _pull(self) -> None:
         self._set_pulling(True)
         self._say("starting…")
-        report = on_this_loop(self._show)
         try:
-            await in_thread("ds4tui-pull", lambda: self._fetch(report))
-        except PullCancelled:
-            self._say("Stopped. What was fetched is kept: Download goes on from there.")
+            is_here = await self._is_fetched(on_this_loop(self._show), self._cancelled)
         except Ds4Error as exc:
             self._say(f"{exc.message} {exc.hint}".strip(), is_error=True)
             self.query_one("#pull", Button).label = "Try again"
         else:
-            self.dismiss(True)
-            return
+            if is_here:
+                self.dismiss(True)
+                return
+            self._say("Stopped. What was fetched is kept: Download goes on from there.")
         self._set_pulling(False)
 
-    def _fetch(self, report: Callable[[PullProgress], None]) -> None:
+    async def _is_fetched(
+        self, report: Callable[[PullProgress], None], cancelled: threading.Event
+    ) -> bool:
+        """Whether the model is here now; False if that was cancelled before. Raises Ds4Error."""
+        fetching = asyncio.ensure_future(
+            in_thread("ds4tui-pull", lambda: self._fetch(report, cancelled))
+        )
+        try:
+            while not fetching.done() and not cancelled.is_set():
+                await asyncio.wait([fetching], timeout=NOTICE_S)
+            await asyncio.wait([fetching], timeout=GRACE_S)
+            if cancelled.is_set() and (not fetching.done() or fetching.exception()):
+                return False
+            await fetching
+            return True
+        finally:
+            fetching.cancel()
+
+    def _fetch(self, report: Callable[[PullProgress], None], cancelled: threading.Event) -> None:
         def on_progress(progress: PullProgress) -> None:
-            if self._cancelled.is_set():
+            if cancelled.is_set():
                 raise PullCancelled
             report(progress)
 
@@ -108,7 +129,7 @@ class PullScreen(ModalScreen[bool]):
 
     def _set_pulling(self, is_pulling: bool) -> None:
         self._is_pulling = is_pulling
-        self._cancelled.clear()
+        self._cancelled = threading.Event()  # its own for each pull: one may be left behind
         self.query_one("#pull-bar").display = is_pulling
         self.query_one("#pull", Button).disabled = is_pulling
         self.query_one("#not-now", Button).label = "Cancel" if is_pulling else "Not now"
