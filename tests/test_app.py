@@ -254,6 +254,43 @@ async def test_escape_takes_a_queued_draft_back_too() -> None:
         assert on.prompt.text == "second" and len(on.questions) == 1
 
 
+async def test_a_question_queued_behind_a_stopped_one_is_sent_and_up_brings_both_back() -> None:
+    assistant = FakeAssistant()
+    assistant.engine.hold()
+    async with running(assistant) as on:
+        await on.ask("first")
+        await on.until(lambda: assistant.engine.jobs)
+        # The engine ends a stopped job with its next step: Enter comes before that is told.
+        on.chat.stop()
+        burst(on, "second\r")
+        await on.until(lambda: on.questions == ["first", "second"])
+        assistant.engine.release()
+        await on.answered()
+        assert on.answers == ["", "Hello from the fake model."] and on.prompt.text == ""
+        await on.press("up")
+        assert on.prompt.text == "second"
+        await on.press("up")
+        assert on.prompt.text == "first"
+
+
+async def test_a_question_queued_for_a_model_that_fails_to_open_is_queued_no_more() -> None:
+    go = threading.Event()
+
+    def failing(name: str, progress: Any) -> FakeAssistant:
+        progress("reading 272 tensors")
+        assert go.wait(20)
+        raise GGUFError("broken.gguf ends after 12 bytes.", "Fetch it again.")
+
+    async with running(open_model=failing, is_open=False, size=(140, 40)) as on:
+        await on.until(lambda: "reading 272" in on.screen_text())
+        await on.type("early bird")
+        await on.press("enter")
+        assert "queued" in str(on.prompt.border_title)
+        go.set()
+        await on.until(lambda: on.notices)
+        assert "queued" not in str(on.prompt.border_title) and on.prompt.text == "early bird"
+
+
 async def test_typing_and_queueing_work_while_the_model_is_opened() -> None:
     go = threading.Event()
     assistant = FakeAssistant()

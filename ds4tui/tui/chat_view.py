@@ -56,6 +56,7 @@ class ChatView(Vertical):
         self._turn: Turn | None = None
         self._last_job_id = ""
         self._queued = ""  # what is sent next; it stands in the prompt, too
+        self._asked: list[str] = []  # in this chat, whatever became of it; oldest first
         self._entered = ""  # the text of a command that the app has not answered yet
         self._idle = asyncio.Event()
         self._idle.set()
@@ -93,6 +94,8 @@ class ChatView(Vertical):
         self._show_state()
         if self._queued and assistant is not None:
             self._send_queued()
+        elif not opening:  # the opening that it waited for has failed
+            self._unqueue()
 
     def stop(self) -> None:
         """Stop the answer at work; what is queued stays in the prompt."""
@@ -111,6 +114,7 @@ class ChatView(Vertical):
 
     async def start_new(self) -> None:
         self.chat = OpenChat(system=self._settings.system)
+        self._asked = []
         await self._transcript.clear()
         self._tell_changed()
 
@@ -118,6 +122,7 @@ class ChatView(Vertical):
         """Show a stored conversation at once. Raises StoreError."""
         stored = await self._journal.ask(lambda store: store.load(conversation_id))
         self.chat, unanswered = OpenChat.of(stored)
+        self._asked = [m.message.text for m in self.chat.path if m.message.role == "user"]
         await self._transcript.show(self.chat.path)
         self._tell_changed()
         if unanswered and self.restore(unanswered):
@@ -261,6 +266,8 @@ class ChatView(Vertical):
     def _send(self, text: str) -> None:
         assert self._assistant is not None
         sampling = self._settings.sampling()
+        if self._asked[-1:] != [text]:
+            self._asked = [*self._asked, text]
         self._turn = Turn(text, self.chat, self._assistant, sampling, self._journal)
         self._idle.clear()
         self._tell_changed()
@@ -285,10 +292,10 @@ class ChatView(Vertical):
         if end.error is not None:
             self._unqueue()
             await self.tell_error(end.error)
-        if not end.answered:
-            self.restore(end.question)
-        elif self._queued:
+        if self._queued:
             self._send_queued()
+        elif not end.answered:
+            self.restore(end.question)
 
     def _unqueue(self) -> None:
         self._queued = ""
@@ -297,8 +304,7 @@ class ChatView(Vertical):
     # Showing
 
     def _tell_changed(self) -> None:
-        asked = [m.message.text for m in self.chat.path if m.message.role == "user"]
-        self._prompt.remember(asked)
+        self._prompt.remember(self._asked)
         self._show_state()
         self.post_message(self.TurnsChanged())
 
