@@ -52,9 +52,11 @@ def resolve_model(name_or_path: str, data_dir: Path) -> Path:
         raise UnknownModel(
             f"{tried[-1]} is a folder, not a model file.", "Give the .gguf file inside it."
         )
+    others = sum(model.source != "ds4tui" for model in found)
+    models = "model" if others == 1 else "models"
     raise UnknownModel(
         f"There is no model {name_or_path!r}: it is neither a known name nor a file; "
-        f"looked in {folder}, for the path {tried[-1]}, and among {len(found)} models of other "
+        f"looked in {folder}, for the path {tried[-1]}, and among {others} {models} of other "
         f"programs.",
         _hint(name_or_path, folder, found),
     )

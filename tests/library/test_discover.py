@@ -32,6 +32,14 @@ def test_lm_studio(own_home: Path, folder: str) -> None:
     assert only(own_home) == Found("owner/repo/m-Q4_K_M.gguf", path, "LM Studio")
 
 
+def test_an_unknown_name_tells_how_many_models_of_others_were_looked_at(own_home: Path) -> None:
+    model_file(own_home / "data" / "models" / "mine.gguf", 1)
+    for number, words in enumerate(["0 models", "1 model", "2 models"]):
+        with pytest.raises(ModelNotFound, match=f"among {words} of other programs"):
+            resolve_model("nowhere", own_home / "data")
+        model_file(own_home / ".lmstudio/models/owner/repo" / f"m{number}.gguf", 10 + number)
+
+
 @pytest.mark.parametrize("how", ["pointer", "settings"])
 def test_lm_studio_s_folder_may_have_been_moved(own_home: Path, tmp_path: Path, how: str) -> None:
     moved = tmp_path / "elsewhere"
