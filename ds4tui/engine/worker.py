@@ -209,6 +209,7 @@ class Engine:
             state="idle",
             job_id="",
             origin="",
+            prefill=replace(before.prefill, eta_s=0.0) if before.prefill else None,
             requests=before.requests + 1,
             total_prompt_tokens=before.total_prompt_tokens + usage.prompt_tokens,
             total_cached_tokens=before.total_cached_tokens + usage.cached_tokens,

@@ -247,6 +247,8 @@ def test_cancelled_in_prefill_keeps_what_was_prefilled(bench: Bench) -> None:
     end = finished(log)
     assert (end.stop_reason, end.token_ids) == ("cancelled", ())
     assert (end.usage.evaluated_tokens, end.usage.completion_tokens) == (16, 0)
+    stats = bench.engine.stats
+    assert stats.prefill is not None and (stats.prefill.done, stats.prefill.eta_s) == (16, 0.0)
     gate.open()
     assert bench.run().of_type(Decision)[0].kept == 16
 
