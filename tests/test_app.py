@@ -717,6 +717,23 @@ async def test_the_system_prompt_is_sent_and_its_cost_is_told() -> None:
         assert assistant.stats.usage.cached_tokens == 1
 
 
+async def test_the_cost_of_a_system_prompt_is_against_what_was_sent() -> None:
+    assistant = FakeAssistant("four")
+    async with running(assistant, system="Old.") as on:
+        await on.ask("question")
+        await on.answered()
+        resident = assistant.stats.resident_tokens
+        told: list[str] = []
+        for system in ("New one.", "New two.", "Old."):
+            on.prompt.put(f"/system {system}")
+            await on.pilot.pause()
+            await on.press("enter")
+            await on.until(lambda: len(on.notices) > len(told))
+            told.append(on.notices[-1])
+        assert "keeps 1 and drops" in told[1]  # New one. was never sent
+        assert f"keeps {resident} and drops 0" in told[2]
+
+
 async def test_the_server_is_a_switch_and_a_busy_port_is_told() -> None:
     servers: list[FakeServer] = []
     error: list[Exception] = []

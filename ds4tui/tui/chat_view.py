@@ -55,6 +55,7 @@ class ChatView(Vertical):
         self._opening = ""
         self._turn: Turn | None = None
         self._last_job_id = ""
+        self._sent_system = ""  # the system prompt of the last question
         self._queued = ""  # what is sent next; it stands in the prompt, too
         self._asked: list[str] = []  # in this chat, whatever became of it; oldest first
         self._entered = ""  # the text of a command that the app has not answered yet
@@ -135,7 +136,9 @@ class ChatView(Vertical):
             await self.say(*wording.system_prompt(self.chat.system))
             return
         new = "" if text.lower() == "off" else text
-        cost = await cost_of_change(self._assistant, self.chat, new, self._last_job_id)
+        cost = await cost_of_change(
+            self._assistant, self.chat, new, self._last_job_id, self._sent_system
+        )
         self.chat.system = new
         chat_id = self.chat.id
         if chat_id is not None:
@@ -266,6 +269,7 @@ class ChatView(Vertical):
     def _send(self, text: str) -> None:
         assert self._assistant is not None
         sampling = self._settings.sampling()
+        self._sent_system = self.chat.system
         if self._asked[-1:] != [text]:
             self._asked = [*self._asked, text]
         self._turn = Turn(text, self.chat, self._assistant, sampling, self._journal)

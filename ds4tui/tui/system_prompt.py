@@ -23,18 +23,20 @@ class CostOfChange:
 
 
 async def cost_of_change(
-    assistant: Assistant | None, chat: OpenChat, new: str, last_job_id: str
+    assistant: Assistant | None, chat: OpenChat, new: str, last_job_id: str, sent: str
 ) -> CostOfChange | None:
     """The cost of giving `chat` the system prompt `new`; None if there is none to speak of.
 
-    `last_job_id` is the last job that this chat asked for: only if the engine has done nothing
-    since is what it holds this chat.
+    `last_job_id` is the last job that this chat asked for, with the system prompt `sent`: only if
+    the engine has done nothing since is what it holds this chat.
     """
     if assistant is None or not chat.path or new == chat.system:
         return None
     stats = assistant.stats
     try:
-        common, length = await in_thread("ds4tui-render", lambda: _common(assistant, chat, new))
+        common, length = await in_thread(
+            "ds4tui-render", lambda: _common(assistant, chat, sent, new)
+        )
     except Ds4Error:  # the next question will meet it, and tell
         return None
     decided = stats.decision.job_id if stats.decision else ""
@@ -44,10 +46,10 @@ async def cost_of_change(
     return CostOfChange(stats.resident_tokens, kept, length - kept, is_resident)
 
 
-def _common(assistant: Assistant, chat: OpenChat, new: str) -> tuple[int, int]:
-    """(common prefix, length) in tokens of the chat as it is and as it would be."""
+def _common(assistant: Assistant, chat: OpenChat, sent: str, new: str) -> tuple[int, int]:
+    """(common prefix, length) in tokens of the chat as it was sent and as it would be."""
     # A conversation renders with a question at its end; it is the same one in both.
-    as_is = chat.messages("?", assistant.info)
+    as_sent = OpenChat(system=sent, path=chat.path).messages("?", assistant.info)
     would_be = OpenChat(system=new, path=chat.path).messages("?", assistant.info)
-    before, after = assistant.render(as_is), assistant.render(would_be)
+    before, after = assistant.render(as_sent), assistant.render(would_be)
     return before.common_prefix(after), len(after)
