@@ -184,6 +184,25 @@ async def test_a_question_stopped_before_its_answer_comes_back_into_an_empty_pro
         assert on.prompt.text == "precious question"
 
 
+async def test_escape_closes_an_open_list_of_commands_before_it_stops_an_answer() -> None:
+    assistant = FakeAssistant()
+    assistant.engine.hold()
+    async with running(assistant) as on:
+        await on.ask("go")
+        await on.until(lambda: assistant.engine.jobs)
+        completions = on.app.query_one("#completions")
+        await on.type("/")
+        await on.until(lambda: completions.display)
+        await on.press("escape")
+        await on.until(lambda: not completions.display)
+        assert on.chat.is_busy and on.prompt.text == "/" and "stopping" not in on.footers[0]
+        await on.type("stop")
+        await on.until(lambda: completions.display)
+        await on.press("enter")
+        await on.answered()
+        assert "· stopped ·" in on.footers[0]
+
+
 async def test_escape_in_decode_keeps_the_partial_text_marked_and_in_the_conversation() -> None:
     assistant = FakeAssistant("abcdefgh")
     assistant.engine.hold()

@@ -99,14 +99,21 @@ class ChatView(Vertical):
             self._unqueue()
 
     def stop(self) -> None:
-        """Stop the answer at work; what is queued stays in the prompt."""
+        """Stop the answer at work; what is queued stays in the prompt. A list of commands that is
+        open is closed first, and nothing else."""
+        if self._completions.display:
+            self._completions.display = self._prompt.is_completing = False
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
         if self._turn is not None:
             self._turn.cancel()
             self._unqueue()
 
     async def stopped(self, timeout_s: float) -> bool:
         """Stop, and wait until the answer's last word is kept."""
-        self.stop()
+        self._cancel()
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
