@@ -130,11 +130,18 @@ class _BulletList(MarkdownBulletList):
 
 class _OrderedList(MarkdownOrderedList):
     async def _update_from_block(self, block: MarkdownBlock) -> None:
-        # From ten items on all numbers are a cell wider.
-        grows = isinstance(block, _OrderedList) and len(block._blocks) >= len(self.children) > 0
-        same_width = len(str(len(block._blocks))) == len(str(len(self.children)))
-        if not (grows and same_width and await _grow_list(self, block)):
+        shown = len(self.children)
+        grows = isinstance(block, _OrderedList) and len(block._blocks) >= shown > 0
+        # From the number 10 on all numbers are a cell wider; a list may begin with any number.
+        same_width = grows and _digits(block, shown) == _digits(block, len(block._blocks))
+        if not (same_width and await _grow_list(self, block)):
             await super()._update_from_block(block)
+
+
+def _digits(block: MarkdownBlock, items: int) -> int:
+    """Digits of the last of `items` numbers of a list that is not mounted yet."""
+    first = getattr(block._blocks[0], "bullet", "")
+    return len(str((int(first) if first.isdecimal() else 1) + items - 1))
 
 
 class _TableContent(MarkdownTableContent):

@@ -59,6 +59,12 @@ async def test_any_stream_ends_as_the_whole_text_looks(pieces: list[str]) -> Non
     assert await shown(pieces) == await shown_at_once("".join(pieces))
 
 
+async def test_numbers_that_get_a_digit_more_move_all_items() -> None:
+    pieces = ["8) eight\n", "9) nine\n", "10) ten\n"]
+    assert await shown(pieces) == await shown_at_once("".join(pieces))
+    assert await shown(pieces[1:2] * 2) == await shown_at_once(pieces[1] * 2)
+
+
 LISTS = "Points:\n\n- one of *them*\n- two\n- three\n\nSteps:\n\n" + "".join(
     f"{n}. step number {n}\n" for n in range(1, 13)
 )
