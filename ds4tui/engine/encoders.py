@@ -5,6 +5,7 @@ remembered. Nothing here knows special tokens: whatever is written is text.
 """
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
@@ -60,15 +61,8 @@ class ByteLevelEncoder:
         self._rank = lambda left, right: ranks.get(f"{left} {right}")
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = []
-        known = self._known
-        for word in self._cutter.cut(text) if text else ():
-            found = known.get(word)
-            if found is None:
-                found = self._encode_word(word)
-                _remember(known, word, found)
-            ids += found
-        return ids
+        words = self._cutter.cut(text) if text else ()
+        return _encoded(words, self._known, self._encode_word)
 
     def _encode_word(self, word: str) -> list[int]:
         spelt = word.encode().decode("latin-1").translate(_CHARACTER_OF)
@@ -102,15 +96,8 @@ class SentencePieceEncoder:
         self._rank = rank
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = []
-        known = self._known
-        for word in self._words.findall(text.replace(" ", BLANK)):
-            found = known.get(word)
-            if found is None:
-                found = self._encode_word(word)
-                _remember(known, word, found)
-            ids += found
-        return ids
+        words = self._words.findall(text.replace(" ", BLANK))
+        return _encoded(words, self._known, self._encode_word)
 
     def _encode_word(self, word: str) -> list[int]:
         ids: list[int] = []
@@ -129,6 +116,20 @@ class SentencePieceEncoder:
             byte = _byte_of_name(text)
             return text.encode() if byte is None else bytes((byte,))
         return text.replace(BLANK, " ").encode()
+
+
+def _encoded(
+    words: Iterable[str], known: dict[str, list[int]], encode_word: Callable[[str], list[int]]
+) -> list[int]:
+    """The ids of `words`, each encoded once and then taken from `known`."""
+    ids: list[int] = []
+    for word in words:
+        found = known.get(word)
+        if found is None:
+            found = encode_word(word)
+            _remember(known, word, found)
+        ids += found
+    return ids
 
 
 def _remember(known: dict[str, list[int]], word: str, ids: list[int]) -> None:
