@@ -8,15 +8,22 @@ first changes each time. Nothing heavy is imported before `main` runs.
 
 import argparse
 import json
+import os
+import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ds4tui.errors import UsageError
+
 if TYPE_CHECKING:
+    from ds4tui.bench.walk import BenchResult
     from ds4tui.config import Settings
 
 FRONTIERS = (128, 512, 1024, 2048)
 DECODE_TOKENS = 48
 PEERS = ("llama.cpp",)
+STDOUT = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,29 +43,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="walks of each program; medians are reported (1)")  # fmt: skip
     parser.add_argument("--threads", metavar="N", type=_positive, default=None,
                         help="threads of each program (as many as there are CPUs)")  # fmt: skip
+    parser.add_argument("--csv", metavar="FILE", nargs="?", const=STDOUT, default=None,
+                        help="a row an interval, into FILE beside the usual output; without "
+                        "FILE, or with -, that alone")  # fmt: skip
     parser.add_argument("--json", action="store_true", default=False,
                         help="JSON lines only; without it the last line is JSON too")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
     """Run and print. Raises UsageError, ModelError, OutOfMemory or EngineError."""
-    from ds4tui.bench.report import summary, table
     from ds4tui.bench.walk import run_bench
     from ds4tui.library.resolve import resolve_model
+    from ds4tui.library.verified import require_sound
 
+    _check_output(args)
     settings = _settings(args)
+    path = resolve_model(settings.model, settings.data_dir)
+    require_sound(path, settings.data_dir, _say)
     result = run_bench(
-        resolve_model(settings.model, settings.data_dir),
+        path,
         args.against,
         frontiers=args.frontiers,
         decode_tokens=args.decode_tokens,
         repeats=args.repeats,
         threads=args.threads,
     )
+    _print(result, args)
+    return 0
+
+
+def _print(result: "BenchResult", args: argparse.Namespace) -> None:
+    from ds4tui.bench.report import csv_text, summary, table
+
+    if args.csv == STDOUT:
+        sys.stdout.write(csv_text(result))
+        return
     if not args.json:
         print(table(result), end="\n\n")
-    print(json.dumps(summary(result)))
-    return 0
+    print(json.dumps(summary(result)), flush=True)
+    if args.csv is not None:
+        try:
+            Path(args.csv).write_text(csv_text(result), encoding="utf-8")
+        except OSError as exc:
+            raise _cannot_write(args.csv, exc.strerror or str(exc)) from exc
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Before minutes of work, not behind them."""
+    if args.csv == STDOUT and args.json:
+        raise UsageError(
+            "--csv and --json cannot both have standard output.", "Give --csv a file: --csv FILE."
+        )
+    if args.csv in (None, STDOUT):
+        return
+    path = Path(args.csv)
+    if path.is_dir():
+        raise _cannot_write(args.csv, "it is a folder")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _cannot_write(
+            args.csv, "no permission" if path.parent.is_dir() else "there is no such folder"
+        )
+
+
+def _cannot_write(name: str, why: str) -> UsageError:
+    return UsageError(f"The file {name!r} of --csv cannot be written: {why}.")
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 def _settings(args: argparse.Namespace) -> "Settings":

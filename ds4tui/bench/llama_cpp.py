@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ds4tui.bench import llama_server
+from ds4tui.bench.memory import resident_bytes_of
 from ds4tui.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class LlamaCpp:
                 "--against llama.cpp needs the package xllamacpp, which is not installed.",
                 "Run: pip install xllamacpp",
             )
-        self._log = tempfile.TemporaryFile("w+", errors="replace")
+        self._log = tempfile.TemporaryFile("a+", errors="replace")  # read beside its writes
         # By its path, without the folder on sys.path: it needs nothing of this package.
         command = [sys.executable, "-P", llama_server.__file__]
         self._server = subprocess.Popen(
@@ -50,6 +51,7 @@ class LlamaCpp:
         try:
             self._url = self._ready()
             self.about = self._threads_in_log(threads)
+            self._kv_bytes = kv_bytes_in_log(self._log_text())
         except BaseException:
             self.close()
             raise
@@ -68,6 +70,8 @@ class LlamaCpp:
             timings["prompt_ms"] / 1e3,
             steps,
             timings["predicted_ms"] / 1e3,
+            self._kv_bytes,
+            resident_bytes_of(self._server.pid),
         )
 
     def forget(self) -> None:
@@ -122,7 +126,8 @@ class LlamaCpp:
         if found and int(found[-1]) != threads:
             raise EngineError(f"llama.cpp uses {found[-1]} threads instead of {threads}.")
         said = "says so" if found else "does not say"
-        return f"{threads} threads asked for ({said}); f16 cache, micro-batch 512"
+        cache = "f16 cache of the whole walk from the start"
+        return f"{threads} threads asked for ({said}); {cache}, micro-batch 512"
 
     def _why(self) -> str:
         lines = [line.strip() for line in self._log_text().splitlines() if line.strip()]
@@ -132,3 +137,10 @@ class LlamaCpp:
     def _log_text(self) -> str:
         self._log.seek(0)
         return self._log.read()
+
+
+def kv_bytes_in_log(text: str) -> int | None:
+    """What it allocated for keys and values: once, for the whole context. None if it does not
+    say."""
+    found = re.findall(r"KV buffer size *= *([\d.]+) MiB", text)
+    return round(sum(map(float, found)) * 2**20) if found else None

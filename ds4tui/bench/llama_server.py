@@ -14,6 +14,7 @@ def main(model: str, context_tokens: int, threads: int) -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     # Neither a second cache of prompts nor a context of its own choosing.
     params.cache_ram_mib, params.fit_params = 0, False
+    params.verbosity = 4  # says how large its buffers are; 5 would write a line a token
     server = xllamacpp.Server(params)
     print(READY + server.listening_address, flush=True)
     sys.stdin.read()

@@ -7,7 +7,7 @@ import logging
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +30,21 @@ REST_S = 0.3
 @dataclass(frozen=True, slots=True)
 class Leg:
     """From one frontier to the next: `prefill_tokens` were evaluated, then `decode_steps` steps
-    of one token made the reply (the first token comes out of the prefill)."""
+    of one token made the reply (the first token comes out of the prefill).
+
+    `kv_bytes` are allocated for the KV state at the frontier; `memory_peak_bytes` is the most
+    that was resident of the program's process so far, mapped files included;
+    `device_peak_bytes` the most that its allocator took on a GPU. None: not known.
+    """
 
     frontier: int
     prefill_tokens: int
     prefill_s: float
     decode_steps: int
     decode_s: float
+    kv_bytes: int | None = None
+    memory_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
 
     @property
     def prefill_tps(self) -> float:
@@ -76,6 +84,23 @@ class Side:
     @property
     def decode_tps(self) -> float:
         return sum(leg.decode_steps for leg in self.legs) / sum(leg.decode_s for leg in self.legs)
+
+    @property
+    def kv_bytes(self) -> int | None:
+        return most(leg.kv_bytes for leg in self.legs)
+
+    @property
+    def memory_peak_bytes(self) -> int | None:
+        return most(leg.memory_peak_bytes for leg in self.legs)
+
+    @property
+    def device_peak_bytes(self) -> int | None:
+        return most(leg.device_peak_bytes for leg in self.legs)
+
+
+def most(counts: Iterable[int | None]) -> int | None:
+    """The largest that is known."""
+    return max((count for count in counts if count is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,4 +190,7 @@ def _median(legs: list[Leg]) -> Leg:
         statistics.median(leg.prefill_s for leg in legs),
         first.decode_steps,
         statistics.median(leg.decode_s for leg in legs),
+        most(leg.kv_bytes for leg in legs),
+        most(leg.memory_peak_bytes for leg in legs),
+        most(leg.device_peak_bytes for leg in legs),
     )

@@ -1,20 +1,27 @@
 """`ds4tui bench`: the order of turns, what is made of the times, and a real race of tiny models."""
 
 import argparse
+import csv
 import importlib.util
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ds4tui import bench
 from ds4tui.bench import llama_cpp
-from ds4tui.bench.report import summary, table
+from ds4tui.bench.memory import resident_bytes_of
+from ds4tui.bench.report import csv_text, summary, table
 from ds4tui.bench.text import bench_ids
 from ds4tui.bench.walk import BenchResult, Leg, Side, walk
-from ds4tui.errors import EngineError, UsageError
+from ds4tui.errors import EngineError, ModelError, UsageError
+from ds4tui.library.catalogue import CATALOGUE
+from ds4tui.library.resolve import catalogued_path
 from tests.golden import golden_path
 
 
@@ -32,7 +39,10 @@ class Fake:
         self.diary.append((self.name, len(ids)))
         new, self.live = len(ids) - self.live, len(ids)
         steps = decode_tokens - 1
-        return Leg(len(ids), new, new * self.prefill_s + self.walks, steps, steps * self.decode_s)
+        return Leg(
+            len(ids), new, new * self.prefill_s + self.walks, steps, steps * self.decode_s,
+            kv_bytes=len(ids) * 10_000, memory_peak_bytes=(self.walks + 1) * 10**8,
+        )  # fmt: skip
 
     def forget(self) -> None:
         self.live, self.walks = 0, self.walks + 1
@@ -79,11 +89,52 @@ def test_ratios_are_ours_over_theirs() -> None:
 
 
 def test_the_table_has_a_row_for_each_frontier_and_the_whole() -> None:
-    lines = table(result()).splitlines()
-    assert [line.split()[0] for line in lines[-4:]] == ["tokens", "40", "100", "all"]
-    assert lines[-1].split()[1:] == ["33.3", "25.0", "10.0", "20.0", "1.33", "0.50"]
+    rates, memory = (part.splitlines() for part in table(result()).split("\n\n")[-2:])
+    assert [line.split()[0] for line in rates] == ["tokens", "40", "100", "all"]
+    assert rates[-1].split()[1:] == ["33.3", "25.0", "10.0", "20.0", "1.33", "0.50"]
+    assert [line.split()[0] for line in memory] == ["MB", "40", "100", "all"]
+    assert memory[1].split()[1:] == ["0.4", "0.4", "200.0", "200.0"]
+    assert memory[-1].split()[1:] == ["1.0", "1.0", "200.0", "200.0"]
+    assert "GPU" not in memory[0], "what nobody knows has no column"
     assert "ratio" not in table(result(peer=False))
     assert "busy" in table(result(busy=3.0)) and "busy" not in table(result())
+
+
+def test_memory_is_the_most_of_all_walks() -> None:
+    _, (ours, _) = race(repeats=3)
+    assert [leg.memory_peak_bytes for leg in ours.legs] == [4 * 10**8] * 2
+    assert (ours.kv_bytes, ours.memory_peak_bytes) == (10**6, 4 * 10**8)
+    assert ours.device_peak_bytes is None
+    assert summary(result())["ours"]["kv_bytes"] == 10**6
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_has_a_row_an_interval_and_the_same_columns_without_a_peer() -> None:
+    both, alone = rows_of(csv_text(result())), rows_of(csv_text(result(peer=False)))
+    assert [row["frontier"] for row in both] == ["40", "100"] and both[0].keys() == alone[0].keys()
+    assert both[1]["prefill_tokens"] == "60" and both[1]["theirs_kv_bytes"] == "1000000"
+    assert float(both[1]["ratio_decode"]) == pytest.approx(0.5)
+    assert float(both[1]["ours_decode_tps"]) == float(alone[1]["ours_decode_tps"]) == 10
+    empty = {name for name, value in alone[0].items() if not value}
+    assert empty >= {"ratio_prefill", "ratio_decode", "theirs_prefill_s", "ours_device_peak_bytes"}
+
+
+def test_what_llama_cpp_says_of_its_buffers_is_added_up() -> None:
+    log = "llama_kv_cache: CPU KV buffer size =  2.25 MiB\n CPU KV buffer size = 11.25 MiB\n"
+    assert llama_cpp.kv_bytes_in_log(log) == int(13.5 * 2**20)
+    assert llama_cpp.kv_bytes_in_log("nothing") is None
+
+
+def test_memory_of_another_process_is_read_and_of_none_is_not_known() -> None:
+    program = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()  # it runs
+        assert (resident_bytes_of(process.pid) or 0) > 10**6
+        process.communicate(b"\n")
+    assert resident_bytes_of(process.pid) is None
 
 
 def test_the_text_is_the_same_every_time_and_long_enough() -> None:
@@ -131,10 +182,12 @@ def test_a_peer_that_cannot_read_the_file_is_told(tmp_path) -> None:
         llama_cpp.LlamaCpp(broken, 100, 1)
 
 
-def test_a_real_race(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_real_race(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Ours and llama.cpp on the same tiny file, as the command runs it."""
     path = str(golden_path("llama"))
-    args = parse("-m", path, "--against", "llama.cpp", "--frontiers", "24,60", "--json")
+    file = tmp_path / "rows.csv"
+    args = parse("-m", path, "--against", "llama.cpp", "--frontiers", "24,60", "--json",
+                 "--csv", str(file))  # fmt: skip
     args.decode_tokens = 5
     assert bench.main(args) == 0
     values = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -142,7 +195,47 @@ def test_a_real_race(capsys: pytest.CaptureFixture[str]) -> None:
     for side in (values["ours"], values["theirs"]):
         assert [leg["prefill_tokens"] for leg in side["legs"]] == [24, 36]
         assert [leg["decode_steps"] for leg in side["legs"]] == [4, 4]
+        assert all(leg["kv_bytes"] > 10_000 for leg in side["legs"])
+        assert all(leg["memory_peak_bytes"] > 10**7 for leg in side["legs"])
+    row = rows_of(file.read_text())[1]
+    assert float(row["ours_prefill_tps"]) == values["ours"]["legs"][1]["prefill_tps"]
     assert f"{values['threads']} threads" in values["theirs"]["about"]
+
+
+def test_csv_alone_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    args = parse("-m", str(golden_path("llama")), "--frontiers", "24", "--csv")
+    args.decode_tokens = 2
+    assert bench.main(args) == 0
+    out = capsys.readouterr().out
+    assert [row["frontier"] for row in rows_of(out)] == ["24"] and out.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--csv", "--json"], "both have standard output"),
+        (["--csv", "no/such/folder.csv"], "no such folder"),
+        (["--csv", "."], "it is a folder"),
+    ],
+)
+def test_output_that_cannot_be_is_refused_before_the_work(words: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        bench.main(parse("-m", "no such model", *words))
+
+
+def test_a_damaged_model_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = golden_path("llama")
+    known = replace(CATALOGUE["smollm2"], file_bytes=path.stat().st_size)
+    monkeypatch.setitem(CATALOGUE, "smollm2", known)
+    place = catalogued_path(known, tmp_path)
+    place.parent.mkdir()
+    place.write_bytes(path.read_bytes())
+    with pytest.raises(ModelError, match="smollm2 is damaged"):
+        bench.main(parse("--data-dir", str(tmp_path), "-m", "smollm2"))
+    out, err = capsys.readouterr()
+    assert out == "" and "smollm2: checking" in err
 
 
 def test_a_walk_beyond_the_models_context_is_refused() -> None:
