@@ -1,6 +1,7 @@
 """`ds4tui models show NAME`: the report of report.py for people or for programs."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TextIO
@@ -9,6 +10,7 @@ from ds4tui.config import Settings
 from ds4tui.library.listing import megabytes
 from ds4tui.library.report import ModelReport, plain, report
 from ds4tui.library.resolve import resolve_model
+from ds4tui.library.verified import require_sound
 
 UNUSED_NAMED = 20
 
@@ -27,11 +29,13 @@ WAYS = {
 def show(settings: Settings, name: str, as_json: bool, measure: bool, out: TextIO) -> int:
     """Print the report; 0, or 1 if the file cannot be run as a model.
 
-    Raises ModelNotFound, and GGUFError for a file that is no GGUF or damaged.
+    Raises ModelNotFound, ModelError for a damaged one of the catalogue, and GGUFError for a file
+    that is no GGUF or damaged.
     """
     from ds4tui.engine.gguf import GGUFFile
 
     path = resolve_model(name, settings.data_dir)
+    require_sound(path, settings.data_dir, _say)
     with GGUFFile.open(path) as gguf:
         found = report(gguf, settings, measure)
     if as_json:
@@ -39,6 +43,10 @@ def show(settings: Settings, name: str, as_json: bool, measure: bool, out: TextI
     else:
         print("\n".join(_text(found)), file=out)
     return 1 if found.problem else 0
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 def _text(r: ModelReport) -> Iterator[str]:
@@ -76,6 +84,7 @@ def _header(r: ModelReport) -> Iterator[tuple[str, str]]:
     yield "chat template", "yes" if r.chat_template else "no"
     yield "vision", "yes" if r.vision else "no"
     yield "runs as", r.runs_as
+    yield "sampling", r.sampling
 
 
 Cells = list[list[str]]

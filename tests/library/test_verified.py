@@ -1,13 +1,15 @@
+import io
 import os
 from pathlib import Path
 
 import pytest
 
 from ds4tui.config import Settings
-from ds4tui.errors import ModelError, ModelNotFound
+from ds4tui.errors import GGUFError, ModelError, ModelNotFound
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.listing import known_model, list_models, listing_text
 from ds4tui.library.pull import pull
+from ds4tui.library.show import show
 from ds4tui.library.verified import require_sound
 from ds4tui.opening import open_assistant
 from tests.library.fake_index import CONTENT, model_of
@@ -64,6 +66,19 @@ def test_a_damaged_model_is_not_opened(path: Path, tmp_path: Path) -> None:
         assert str(path) in caught.value.message
         assert caught.value.hint == "Run: ds4tui pull tiny"
         assert not isinstance(caught.value, ModelNotFound)
+
+
+def test_a_damaged_model_is_not_shown_as_a_sound_one(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(path)
+    settings, out = Settings(data_dir=tmp_path), io.StringIO()
+    with pytest.raises(ModelError, match="tiny is damaged"):
+        show(settings, "tiny", as_json=True, measure=False, out=out)
+    path.write_bytes(CONTENT)
+    with pytest.raises(GGUFError):  # right, and yet no GGUF: its content is a word
+        show(settings, "tiny", as_json=True, measure=False, out=out)
+    assert out.getvalue() == "" and "tiny: checking" in capsys.readouterr().err
 
 
 def test_a_damaged_model_is_not_listed_as_one_that_opens(path: Path, tmp_path: Path) -> None:
