@@ -39,11 +39,14 @@ class Decision(Event):
 
     All counts are tokens. live = resident before; prompt = wanted; common = common prefix;
     kept + evaluated = prompt; dropped = live - kept. `divergence` is the first differing
-    position, or None when one timeline is a prefix of the other.
+    position, or None when one timeline is a prefix of the other. `held` is the longest prefix of
+    the prompt that anything resident matches; `replayed` of the evaluated were held and must yet
+    be computed again. The windows are text around the divergence: what both sides share just
+    before it, then how what was resident and what is wanted go on ("" where a side ends there).
     """
 
-    kind: str  # extend | rewind | cold (restore and load come with their issues)
-    source: str  # memory | none
+    kind: str  # extend | rewind | restore | load | cold
+    source: str  # memory | parked | segment | snapshot | disk, joined by +; or none
     grade: str  # restore-exact | recompute-equal
     live: int
     prompt: int
@@ -54,6 +57,18 @@ class Decision(Event):
     images: str  # match | changed | removed | none
     reason: str
     divergence: int | None = None
+    cause: str | None = None  # a ds4tui.cache.causes.Cause; None: only new tokens are evaluated
+    held: int = 0
+    replayed: int = 0
+    estimated_ms: float = 0.0
+    base: str = ""  # the state that is gone on with: live | parked | fresh
+    put_away: str = ""  # what becomes of the dropped rows: nothing | whole | tail | drop
+    shared_window: str = ""
+    live_window: str = ""
+    wanted_window: str = ""
+    origin: str = ""  # who asked: person | agent
+    session: int = 0  # the number of the session that took it, from 1
+    time_s: float = 0.0  # when, in seconds since 1970
 
     @classmethod
     def of(cls, job_id: str, plan: "SyncPlan") -> "Decision":

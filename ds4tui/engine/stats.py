@@ -7,6 +7,35 @@ from ds4tui.events import Decision, PrefillProgress, Usage
 
 EngineState = Literal["loading", "idle", "prefilling", "decoding", "closed"]
 
+# How many decisions and notes are kept to be looked at: a screen or two.
+DECISIONS_KEPT = 64
+NOTES_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStats:
+    """One resident session."""
+
+    session: int  # its number, from 1
+    state: str = "EMPTY"  # EMPTY | PREFILLING | READY | DECODING | POISONED
+    resident_tokens: int = 0
+    kv_bytes: int = 0
+    snapshots: int = 0  # of bounded states, on the path that is resident
+    what: str = ""  # in words: who used it last, and how the conversation begins
+    job_id: str = ""  # the job at work in it, "" while it rests
+    used_s: float = 0.0  # when a job last began in it, in seconds since 1970; 0: never
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNote:
+    """Something that the memory tier gave up, refused or thinned, and why."""
+
+    time_s: float  # in seconds since 1970
+    kind: str  # evicted | refused | thinned | tripwire
+    text: str  # the whole of it in words
+    tokens: int = 0
+    nbytes: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -32,3 +61,15 @@ class EngineStats:
     total_cached_tokens: int = 0
     total_evaluated_tokens: int = 0
     total_completion_tokens: int = 0
+    total_replayed_tokens: int = 0  # of the evaluated: held, and computed again all the same
+    sessions: tuple[SessionStats, ...] = ()
+    parked_states: int = 0  # whole states of branches that are not live
+    parked_bytes: int = 0
+    segments: int = 0  # runs of KV rows of branches that are not live
+    segment_bytes: int = 0
+    snapshots: int = 0  # of bounded states (recurrent, windowed layers), of all sessions
+    snapshot_bytes: int = 0
+    cache_budget_bytes: int = 0  # what parked states, segments and snapshots may take together
+    decisions: tuple[Decision, ...] = ()  # the last DECISIONS_KEPT, oldest first
+    notes: tuple[MemoryNote, ...] = ()  # the last NOTES_KEPT, oldest first
+    tripwire: str = ""  # many requests and no reuse, in words, with the usual cause; "": all well
