@@ -65,14 +65,19 @@ def find_compiler() -> Compiler:
 
 def built(variant: Variant) -> Path:
     """The library of `variant`, compiled now if it was not yet. Raises Unavailable."""
-    compiler, folder = find_compiler(), cache_folder()
-    path = folder / f"kernels-{variant.name}-{_key(variant, compiler)}.so"
+    compiler = find_compiler()
+    path = library_path(variant, compiler)
     try:
         if not path.exists():
             _compile(variant, compiler, path)
     except OSError as exc:
-        raise Unavailable(f"{folder} cannot be written to: {exc.strerror}") from exc
+        raise Unavailable(f"{path.parent} cannot be written to: {exc.strerror}") from exc
     return path
+
+
+def library_path(variant: Variant, compiler: Compiler) -> Path:
+    """Where the library is, or would be, that `compiler` makes of `variant`."""
+    return cache_folder() / f"kernels-{variant.name}-{_key(variant, compiler)}.so"
 
 
 def cache_folder() -> Path:
