@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.engine.schedule import PERSONS_IN_A_ROW, Schedule
+from ds4tui.engine.schedule import PERSONS_IN_A_ROW, SHARED_CHUNK_ROWS, Schedule, chunk_limit
 from tests.scale import scaled
 
 
@@ -81,3 +81,36 @@ def test_nobody_starves(moves: list) -> None:
             else:
                 passed = passed + 1 if agents else 0
             assert passed <= PERSONS_IN_A_ROW
+
+
+def test_who_is_not_ready_is_passed_over_and_keeps_its_place() -> None:
+    schedule = of("p1", "a1", "p2", "a2")
+    assert schedule.take_ready(lambda job: job != "p1") == "p2"
+    assert schedule.take_ready(lambda job: job == "a2") == "a2"
+    assert schedule.take_ready(lambda job: False) is None
+    assert schedule.in_order() == ["p1", "a1"]
+
+
+def test_an_agent_that_was_not_ready_is_first_once_it_is() -> None:
+    schedule = of("a1", "a2", "p1", "p2", "p3", "p4", "p5", "p6")
+    persons = [schedule.take_ready(lambda job: not job.startswith("a")) for _ in range(5)]
+    assert persons == ["p1", "p2", "p3", "p4", "p5"]
+    assert schedule.in_order()[0] == "a1"
+    assert schedule.take_ready(lambda job: True) == "a1"
+    assert schedule.take_ready(lambda job: True) == "p6"
+
+
+def test_steps_of_jobs_at_work_go_round() -> None:
+    schedule = of("a1", "a2", "p1")
+    steps = []
+    for _ in range(12):
+        steps.append(schedule.take())
+        schedule.add(steps[-1], "person" if steps[-1] == "p1" else "agent")
+    assert steps == ["p1", "p1", "p1", "a1"] + ["p1", "p1", "p1", "a2"] + ["p1", "p1", "p1", "a1"]
+
+
+def test_chunks_shrink_while_somebody_else_waits() -> None:
+    sizes = tuple(range(512, 0, -32))
+    assert chunk_limit(sizes, is_shared=False) == 512
+    assert chunk_limit(sizes, is_shared=True) == SHARED_CHUNK_ROWS
+    assert chunk_limit((512, 128), is_shared=True) == 128  # of the set, whatever is in it
