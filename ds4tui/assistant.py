@@ -8,7 +8,7 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ds4tui.cache.timeline import Timeline
@@ -16,6 +16,7 @@ from ds4tui.chat.messages import Message
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
+from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow
 from ds4tui.events import Event, Finished, TokenText
@@ -35,6 +36,7 @@ class ModelInfo:
     parameters: int
     file_bytes: int
     context_tokens: int
+    sampling: OwnSampling = field(default_factory=OwnSampling)  # what its authors recommend
 
 
 class Job(Protocol):

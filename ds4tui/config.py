@@ -25,7 +25,7 @@ from ds4tui.errors import ConfigError
 from ds4tui.files import write_atomically
 
 if TYPE_CHECKING:
-    from ds4tui.engine.requests import SamplingParams
+    from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
     from ds4tui.kernels.policy import LoadedWeightsPolicy
 
 APP = "ds4tui"
@@ -71,13 +71,30 @@ class Settings:
 
     model: str = setting("smollm2", "the model that opens when -m is not given")
     system: str = setting("", "the system prompt of new conversations; empty: the model's own")
-    temperature: float = setting(0.7, "randomness of the choice of tokens; 0 is greedy", 0, 10)
-    top_p: float = setting(1.0, "keep the likeliest tokens up to this probability in all", 0, 1)
-    top_k: int = setting(0, "keep this many likeliest tokens; 0 keeps all", 0, LIMITLESS)
-    min_p: float = setting(0.0, "drop tokens below this share of the likeliest one's", 0, 1)
-    repetition_penalty: float = setting(1.0, "above 1 discourages repeats; 1 is off", 0.01, 10)
-    frequency_penalty: float = setting(0.0, "OpenAI's: per occurrence in the reply", -2, 2)
-    presence_penalty: float = setting(0.0, "OpenAI's: once per token in the reply", -2, 2)
+    temperature: float | None = setting(
+        None, "randomness of the choice of tokens; 0 is greedy; unset: the model's own", 0, 10
+    )
+    top_p: float | None = setting(
+        None,
+        "keep the likeliest tokens up to this probability in all; unset: the model's own",
+        0,
+        1,
+    )
+    top_k: int | None = setting(
+        None, "keep this many likeliest tokens; 0 keeps all; unset: the model's own", 0, LIMITLESS
+    )
+    min_p: float | None = setting(
+        None, "drop tokens below this share of the likeliest one's; unset: the model's own", 0, 1
+    )
+    repetition_penalty: float | None = setting(
+        None, "above 1 discourages repeats; 1 is off; unset: the model's own", 0.01, 10
+    )
+    frequency_penalty: float | None = setting(
+        None, "OpenAI's: per occurrence in the reply; unset: the model's own", -2, 2
+    )
+    presence_penalty: float | None = setting(
+        None, "OpenAI's: once per token in the reply; unset: the model's own", -2, 2
+    )
     seed: int | None = setting(None, "same seed, same reply; unset: drawn anew", 0, 2**63 - 1)
     max_tokens: int | None = setting(
         None, "longest reply; unset: to the context's end", 1, LIMITLESS
@@ -109,11 +126,15 @@ class Settings:
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
 
-    def sampling(self) -> "SamplingParams":
+    def sampling(self, own: "OwnSampling | None" = None) -> "SamplingDefaults":
+        """What requests get that leave parameters open; `own` is the model's."""
         from ds4tui.engine.requests import SamplingParams  # brings numpy
+        from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
 
         names = {f.name for f in fields(SamplingParams)} & _BY_NAME.keys()
-        return SamplingParams(**{name: getattr(self, name) for name in names})
+        chosen = {name: getattr(self, name) for name in names}
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        return SamplingDefaults(chosen, own or OwnSampling(), self.sources)
 
     def weights_policy(self) -> "LoadedWeightsPolicy":
         from ds4tui.kernels.policy import LoadedWeightsPolicy
@@ -291,7 +312,7 @@ def _toml_value(value: Any) -> Any:
 
 def _from_text(f: Field[Any], text: str) -> Any:
     """A flag's or variable's text as TOML would have it."""
-    number = {int: int, int | None: int, float: float}.get(_KINDS[f.name])
+    number = {int: int, int | None: int, float | None: float}.get(_KINDS[f.name])
     if number is not None:
         try:
             return number(text)
@@ -303,14 +324,14 @@ def _from_text(f: Field[Any], text: str) -> Any:
 def _checked(f: Field[Any], value: Any) -> Any:
     """A TOML value as the setting's own type, or ConfigError saying what it must be."""
     kind = _KINDS[f.name]
-    if kind is float and type(value) is int and abs(value) <= LIMITLESS:
+    if kind == float | None and type(value) is int and abs(value) <= LIMITLESS:
         value = float(value)
     if f.metadata["choices"] and type(value) is int:
         value = str(value)  # requantise = 8 needs no quotes
     if kind == tuple[str, ...]:
         right = isinstance(value, list) and all(type(v) is str and v for v in value)
     else:
-        plain = {int | None: int, Path: str}.get(kind, kind)
+        plain = {int | None: int, float | None: float, Path: str}.get(kind, kind)
         right = type(value) is plain and _in_range(f, value)
     if not right:
         raise _wrong(f, value)
@@ -358,7 +379,7 @@ def expected(f: Field[Any]) -> str:
     if f.metadata["choices"]:
         return "one of " + ", ".join(f.metadata["choices"])
     kind = _KINDS[f.name]
-    words = {float: "a number", str: "a text", Path: "a folder"}.get(kind, "a whole number")
+    words = {float | None: "a number", str: "a text", Path: "a folder"}.get(kind, "a whole number")
     if kind == tuple[str, ...]:
         return "a list of texts that are not empty"
     low, high = f.metadata["low"], f.metadata["high"]

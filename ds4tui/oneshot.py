@@ -56,7 +56,8 @@ def one_shot(
         if settings.system:
             messages.insert(0, Message("system", settings.system))
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        job = assistant.chat(messages, settings.sampling(), events.put)
+        sampling = settings.sampling(assistant.info.sampling).params()
+        job = assistant.chat(messages, sampling, events.put)
         return _follow(job, events, screen)
     finally:
         screen.clear()

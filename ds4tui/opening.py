@@ -18,6 +18,7 @@ from ds4tui.engine.session import CHUNK_STEP
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.worker import Engine
+from ds4tui.library.own_sampling import own_sampling
 from ds4tui.library.resolve import display_name, resolve_model
 from ds4tui.library.verified import require_sound
 
@@ -56,8 +57,10 @@ def open_assistant(
             parameters=gguf.parameters,
             file_bytes=gguf.file_bytes,
             context_tokens=engine.stats.context_tokens,
+            sampling=own_sampling(gguf),
         )
     log.info("opened %s in %.1f s: %s", name, time.perf_counter() - began_s, info)
+    log.info("%s: sampling %s", name, settings.sampling(info.sampling).words())
     if not chat_format.prefix_stable:
         log.warning("%s: %s", name, chat_format.prefix_reason)
     return Assistant(info, engine, chat_format)

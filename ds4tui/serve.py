@@ -75,7 +75,7 @@ def start_server(assistant: Assistant, settings: Settings) -> ServerHandle:
         settings.host,
         settings.port,
         settings.api_key or None,
-        defaults=settings.sampling(),
+        defaults=settings.sampling(assistant.info.sampling),
     )
 
 

@@ -23,6 +23,7 @@ from ds4tui.config import (
     variable_of,
 )
 from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
 from ds4tui.errors import ConfigError
 from ds4tui.kernels.policy import LoadedWeightsPolicy
 from tests.scale import scaled
@@ -219,14 +220,27 @@ def test_print_config_is_toml_that_says_where_values_come_from() -> None:
     assert "secret" not in text
     shown = tomllib.loads(text)
     assert shown["stop"] == ["a", 'b"\n']
-    assert shown.keys() == {f.name for f in table()} - {"seed", "max_tokens", "api_key"}
+    unset = {f.name for f in table() if getattr(Settings(), f.name) is None} - {"top_k"}
+    assert {"seed", "max_tokens", "temperature", "presence_penalty"} <= unset
+    assert shown.keys() == {f.name for f in table()} - unset - {"api_key"}
 
 
 def test_settings_become_sampling_parameters() -> None:
     flags = {"temperature": "0", "seed": "7", "max_tokens": "5", "stop": ["x"]}
-    assert load_settings(flags).sampling() == SamplingParams(
+    assert load_settings(flags).sampling().params() == SamplingParams(
         temperature=0, seed=7, max_tokens=5, stop=("x",)
     )
+
+
+def test_what_is_set_comes_before_what_the_models_authors_say() -> None:
+    found = load_settings({"temperature": "0.5"})
+    own = OwnSampling({"temperature": 1.0, "top_k": 64}, "its authors")
+    assert found.sampling(own).params() == SamplingParams(temperature=0.5, top_k=64)
+    assert found.sampling(own).words() == (
+        "temperature 0.5 (--temperature); top_k 64 (its authors)"
+    )
+    with pytest.raises(ConfigError, match="top_p must be a number from 0 to 1"):
+        load_settings({"top_p": "2"})
 
 
 def test_what_may_be_done_to_weights_is_nothing_unless_asked_for() -> None:
@@ -239,7 +253,7 @@ def test_what_may_be_done_to_weights_is_nothing_unless_asked_for() -> None:
 
 
 def test_sampling_settings_start_from_the_same_defaults() -> None:
-    assert Settings().sampling() == SamplingParams()
+    assert Settings().sampling() == SamplingDefaults({"stop": ()})
     shared = {f.name for f in fields(SamplingParams)} & {f.name for f in table()}
     assert len(shared) >= 10
 

@@ -89,6 +89,7 @@ class ModelReport:
     chat_template: bool
     vision: bool
     runs_as: str
+    sampling: str
     policy: str
     problem: str
     types: tuple[TypeRow, ...]
@@ -101,6 +102,7 @@ class ModelReport:
 
 def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> ModelReport:
     from ds4tui.engine.inventory import inventory
+    from ds4tui.library.own_sampling import own_sampling
 
     policy = settings.weights_policy()
     held = inventory(gguf, policy, settings.context_tokens)
@@ -120,6 +122,7 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
         chat_template="tokenizer.chat_template" in gguf.metadata,
         vision=False,
         runs_as=held.words,
+        sampling=settings.sampling(own_sampling(gguf)).words(),
         policy=policy.identity,
         problem=held.problem,
         types=_type_rows(held.tensors),

@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from ds4tui.assistant import Assistant
-from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import Ds4Error
 from ds4tui.server import endpoints
 from ds4tui.server.auth import BearerAuth
@@ -33,7 +33,7 @@ def create_app(
     api_key: str | None = None,
     *,
     host: str = "127.0.0.1",
-    defaults: SamplingParams | None = None,
+    defaults: SamplingDefaults | None = None,
     keep_alive_s: float = KEEP_ALIVE_S,
 ) -> Starlette:
     """The application around one opened model, which it never closes.
@@ -56,6 +56,6 @@ def create_app(
         },
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host header
-    app.state.service = Service(assistant, defaults or SamplingParams(), keep_alive_s)
+    app.state.service = Service(assistant, defaults or SamplingDefaults(), keep_alive_s)
     app.state.endpoints = tuple(route.path for route in ROUTES)
     return app

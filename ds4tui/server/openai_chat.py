@@ -4,11 +4,12 @@ Unknown fields are ignored. A field that would change the answer and cannot be o
 refused, so that nobody takes a wrong answer for a right one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ds4tui.chat.messages import Message, Role
 from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import RequestError
 from ds4tui.server.body import parse_object
 from ds4tui.server.fields import Fields, whole_characters
@@ -34,7 +35,7 @@ class ChatCall:
     include_usage: bool
 
 
-def parse_chat(body: bytes, defaults: SamplingParams, vocab_size: int) -> ChatCall:
+def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> ChatCall:
     """Raises RequestError naming the field. `defaults` fill what the client left open."""
     fields = Fields(parse_object(body))
     _refuse_unsupported(fields)
@@ -117,7 +118,7 @@ def _text_part(part: Fields) -> str:
     return text
 
 
-def _sampling(fields: Fields, defaults: SamplingParams, vocab_size: int) -> SamplingParams:
+def _sampling(fields: Fields, defaults: SamplingDefaults, vocab_size: int) -> SamplingParams:
     given: dict[str, Any] = {
         name: fields.number(name)
         for name in (
@@ -135,7 +136,7 @@ def _sampling(fields: Fields, defaults: SamplingParams, vocab_size: int) -> Samp
     given["max_tokens"] = _max_tokens(fields)
     given["logprobs"] = _logprobs(fields)
     given["logit_bias"] = _logit_bias(fields, vocab_size)
-    return replace(defaults, **{k: v for k, v in given.items() if v is not None})
+    return defaults.params(**{k: v for k, v in given.items() if v is not None})
 
 
 def _max_tokens(fields: Fields) -> int | None:

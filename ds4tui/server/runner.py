@@ -16,7 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from ds4tui.assistant import Assistant
-from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import EngineError, UsageError
 from ds4tui.server.app import create_app
 from ds4tui.server.listening import bind, shown_host
@@ -52,7 +52,7 @@ class ServerHandle:
         port: int,
         api_key: str | None = None,
         *,
-        defaults: SamplingParams | None = None,
+        defaults: SamplingDefaults | None = None,
     ) -> "ServerHandle":
         """Serve `assistant` on every address of `host`; port 0 picks a free one.
 

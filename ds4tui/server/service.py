@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ds4tui.assistant import Assistant
-from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.events import Decision, Usage
 from ds4tui.server.errors import ApiError
 from ds4tui.server.jobs import ActiveJobs
@@ -19,7 +19,7 @@ KEEP_ALIVE_S = 10.0
 @dataclass(frozen=True)
 class Service:
     assistant: Assistant
-    defaults: SamplingParams = field(default_factory=SamplingParams)
+    defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     keep_alive_s: float = KEEP_ALIVE_S
     jobs: ActiveJobs = field(default_factory=ActiveJobs)
     started_s: int = field(default_factory=lambda: int(time.time()))

@@ -275,7 +275,7 @@ class ChatView(Vertical):
 
     def _send(self, text: str) -> None:
         assert self._assistant is not None
-        sampling = self._settings.sampling()
+        sampling = self._settings.sampling(self._assistant.info.sampling).params()
         self._sent_system = self.chat.system
         if self._asked[-1:] != [text]:
             self._asked = [*self._asked, text]

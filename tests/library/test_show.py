@@ -76,6 +76,7 @@ def test_the_header_and_a_row_a_type(model: Path, capsys: pytest.CaptureFixture[
         "chat template  no",
         "vision         no",
         "runs as        CPU; ",
+        "sampling       temperature 0.7, min_p 0.05 (ds4tui's default)",
         "blk.0.ffn_down.weight",
         "fits, with a context of 4,096 tokens: ",
     ):

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import EngineError, OutOfMemory, TemplateError
 from tests.fakes import FakeAssistant
 from tests.server.conftest import Running
@@ -109,7 +110,7 @@ def test_stop_strings(serve: Serve, stop: Any) -> None:
 
 
 def test_sampling_reaches_the_engine_and_defaults_fill_the_rest(serve: Serve) -> None:
-    running = serve(defaults=SamplingParams(temperature=0.3, top_k=7, max_tokens=99))
+    running = serve(defaults=SamplingDefaults({"temperature": 0.3, "top_k": 7, "max_tokens": 99}))
     running.client.chat.completions.create(
         model="fake",
         messages=HELLO,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ds4tui.chat.messages import Message
-from ds4tui.engine.requests import SamplingParams
+from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
 from ds4tui.errors import RequestError
 from ds4tui.server.openai_chat import ChatCall, parse_chat
 from tests.scale import scaled
@@ -20,13 +20,14 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 def parsed(**fields: Any) -> ChatCall:
     body = {"messages": HELLO, **fields}
-    return parse_chat(json.dumps(body).encode(), SamplingParams(), VOCAB)
+    return parse_chat(json.dumps(body).encode(), SamplingDefaults(), VOCAB)
 
 
 def test_a_minimal_request_is_the_defaults() -> None:
-    defaults = SamplingParams(temperature=0.2, stop=("x",))
+    defaults = SamplingDefaults({"stop": ("x",)}, OwnSampling({"temperature": 0.2, "top_k": 20}))
     call = parse_chat(json.dumps({"messages": HELLO}).encode(), defaults, VOCAB)
-    assert call == ChatCall(None, (Message("user", "Hello"),), defaults, False, False)
+    assert call == ChatCall(None, (Message("user", "Hello"),), defaults.params(), False, False)
+    assert (call.sampling.temperature, call.sampling.top_k, call.sampling.min_p) == (0.2, 20, 0)
 
 
 def test_null_means_not_given() -> None:
@@ -171,7 +172,7 @@ def test_the_newer_name_of_max_tokens_wins() -> None:
 
 def test_surrogate_pairs_stay_and_halves_are_replaced() -> None:
     body = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude42 \\ude42 \\ud83d"}]}'
-    call = parse_chat(body, SamplingParams(), VOCAB)
+    call = parse_chat(body, SamplingDefaults(), VOCAB)
     assert call.messages[0].text == "\U0001f642 \ufffd \ufffd"
 
 
@@ -195,7 +196,7 @@ REQUEST = st.builds(
 @given(REQUEST)
 def test_any_json_is_a_call_or_a_clear_error(request: dict[str, Any]) -> None:
     try:
-        call = parse_chat(json.dumps(request).encode(), SamplingParams(), VOCAB)
+        call = parse_chat(json.dumps(request).encode(), SamplingDefaults(), VOCAB)
     except RequestError as error:
         assert error.param and error.message
     else:
