@@ -22,7 +22,7 @@ Cosines = tuple[mx.array, mx.array]  # of Turn.device
 
 
 class KVAppender(Protocol):
-    """Where a block keeps its keys and values (engine/state.py)."""
+    """Where a block keeps its keys and values (engine/state/)."""
 
     @property
     def length(self) -> int: ...

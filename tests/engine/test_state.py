@@ -1,4 +1,4 @@
-"""Layer states and the state of a model; the numbers are those of engine/state.py."""
+"""Layer states and the state of a model; the numbers are those of engine/state/__init__.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -200,3 +200,62 @@ def test_uneven_layers_are_told() -> None:
     """(1) What a failed step leaves behind is not a length."""
     with pytest.raises(RuntimeError, match="failed step"):
         _ = ModelState([Window(3, 0), Window(4, 0)]).length
+
+
+def full_states(kind: Kind, rows: int, seed: int = 0) -> ModelState:
+    state, random = ModelState([kind.layer() for _ in range(3)]), np.random.default_rng(seed)
+    for layer in state.layers:
+        append(kind, layer, draw(random, rows))
+    return state
+
+
+def bits(state: Any, start: int, end: int) -> list[bytes]:
+    found = [state.rows(i, start, end) for i in range(3)]
+    return [np.asarray(array).tobytes() for rows in found for array in rows.arrays]
+
+
+def test_a_segment_is_a_copy_and_answers_as_the_state_did(kind: Kind) -> None:
+    """(6)"""
+    state = full_states(kind, 50)
+    wanted, part = bits(state, 10, 40), bits(state, 15, 20)
+    segment = state.copy_rows(10, 40)
+    assert segment.nbytes == state.rows_bytes(10, 40) == 3 * 30 * HEADS * (KEY + VALUE) * 4
+    state.rewind(5)
+    for layer in state.layers:
+        append(kind, layer, draw(np.random.default_rng(9), 45))
+    assert bits(segment, 10, 40) == wanted and bits(segment, 15, 20) == part
+    for start, end in ((9, 20), (20, 41), (20, 19)):
+        with pytest.raises(ValueError):
+            segment.rows(0, start, end)
+    assert not state.needs_snapshots and state.snapshot() is None
+
+
+def test_a_state_is_rebuilt_from_kept_rows_segments_and_another_state(kind: Kind) -> None:
+    state, other = full_states(kind, 300), full_states(kind, 500, seed=1)
+    kept, end = bits(state, 0, 100), bits(other, 150, 500)
+    segment, middle = state.copy_rows(100, 150), bits(state, 100, 150)
+    state.rebuild(100, [(segment, 100, 150), (other, 150, 500)])
+    assert state.length == 500 and other.length == 500
+    assert (bits(state, 0, 100), bits(state, 100, 150)) == (kept, middle)
+    assert bits(state, 150, 500) == end == bits(other, 150, 500)
+    fresh = ModelState([kind.layer() for _ in range(3)])
+    fresh.rebuild(0, [(state, 0, 500)])
+    assert bits(fresh, 0, 500) == bits(state, 0, 500)
+    assert fresh.nbytes == full_states(kind, 500).nbytes, "room is made once"
+
+
+def test_a_rebuild_that_cannot_be_changes_nothing(kind: Kind) -> None:
+    """(3)"""
+    state, other = full_states(kind, 50), full_states(kind, 60, seed=1)
+    before, segment = bits(state, 0, 50), other.copy_rows(20, 40)
+    for keep, parts in (
+        (51, []),
+        (10, [(segment, 20, 40)]),
+        (20, [(segment, 20, 41)]),
+        (20, [(segment, 20, 30), (segment, 31, 40)]),
+        (20, [(segment, 20, 40), (other, 40, 61)]),
+        (20, [(state, 20, 50)]),
+    ):
+        with pytest.raises(ValueError):
+            state.rebuild(keep, parts)
+        assert bits(state, 0, 50) == before and state.length == 50

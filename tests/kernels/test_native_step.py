@@ -61,7 +61,7 @@ def test_a_rewound_row_is_overwritten(model: Model) -> None:
 
 def test_buffers_of_any_size_will_do(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are read in panels, whose last may stick out of a buffer."""
-    monkeypatch.setattr("ds4tui.engine.state.BLOCK_ROWS", 7)
+    monkeypatch.setattr("ds4tui.engine.state.buffers.BLOCK_ROWS", 7)
     layers, parts = model.layers(), []
     for start, end in ((0, 33), (33, 34), (34, 47)):
         parts.append(run(model, layers, start, end))

@@ -21,7 +21,8 @@ from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.models.registry import Model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.session import Session
-from ds4tui.engine.state import HostKVLayer, KVLayer, ModelState
+from ds4tui.engine.state import ModelState
+from ds4tui.engine.state.buffers import DeviceBuffer, HostBuffer
 from tests.golden.files import golden_path
 
 # --- of the state ----------------------------------------------------------
@@ -144,40 +145,16 @@ class OpenlyUneven:
 
 
 def lose_a_row_when_growing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A growing KV buffer does not copy its last row, in NumPy (for its own kernels and for those
-    in C++) and in MLX."""
-    for layer in (HostKVLayer, KVLayer):
-        monkeypatch.setattr(layer, "append", _losing_a_row(layer.append))
-    monkeypatch.setattr(HostKVLayer, "reserved", _reserving_without_a_row(HostKVLayer.reserved))
+    """A growing buffer of rows does not copy its last one, in NumPy and in MLX."""
+    for kind in (HostBuffer, DeviceBuffer):
+        monkeypatch.setattr(kind, "make", _making_without_a_row(kind.make))
 
 
-def _reserving_without_a_row(reserved: Callable[..., Any]) -> Callable[..., Any]:
-    def faulty(layer: Any, *sizes: Any) -> Any:
-        last, allocated = layer.length - 1, layer.nbytes
-        keys, values = reserved(layer, *sizes)
-        if last >= 0 and layer.nbytes != allocated:
-            keys[:, :, last] = values[:, last] = 0
-        return keys, values
+def _making_without_a_row(make: Callable[..., None]) -> Callable[..., None]:
+    def faulty(buffer: Any, capacity: int, like: Any, start: int, end: int) -> None:
+        make(buffer, capacity, like, start, max(start, end - 1))
 
     return faulty
-
-
-def _losing_a_row(append: Callable[..., Any]) -> Callable[..., Any]:
-    def faulty(layer: Any, keys: Any, values: Any) -> Any:
-        start, allocated = layer.length, layer.nbytes
-        rows = append(layer, keys, values)
-        if start == 0 or layer.nbytes == allocated:
-            return rows
-        layer.rewind(start - 1)
-        return append(layer, _after_a_blank(keys), _after_a_blank(values))
-
-    return faulty
-
-
-def _after_a_blank(rows: Any) -> Any:
-    """Rows [heads, T, size] with one of zeros before them."""
-    concatenate = mx.concatenate if isinstance(rows, mx.array) else np.concatenate
-    return concatenate([rows[:, :1] * 0, rows], axis=1)
 
 
 # --- of loading ------------------------------------------------------------

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class HostAppender(Protocol):
-    """Where a block keeps its keys and values (engine/state.py)."""
+    """Where a block keeps its keys and values (engine/state/)."""
 
     @property
     def length(self) -> int: ...

@@ -36,7 +36,7 @@ TURNS_MAX = 2  # rotations of one model
 
 
 class NativeAppender(Protocol):
-    """Where a block keeps its keys and values (engine/state.py)."""
+    """Where a block keeps its keys and values (engine/state/)."""
 
     @property
     def length(self) -> int: ...

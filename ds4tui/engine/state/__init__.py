@@ -1,0 +1,38 @@
+"""What a model keeps of the rows it has seen: one layer state a layer, owned by one session.
+
+Invariants (tests name them):
+  (1) Outside a forward pass all layers have the same length.
+  (2) Rows below `length` are never rewritten: append writes behind them, growing copies them.
+  (3) A rewind or rebuild happens in all layers or in none: every layer is asked before.
+  (4) Nothing clamps: a length that was never reached is an error.
+  (5) `nbytes` is what is allocated, not what is in use.
+  (6) What is handed out to be kept (segments, snapshots) aliases nothing that is ever written.
+Buffers grow and are copied a layer at a time, so the peak is the state plus one layer.
+"""
+
+from ds4tui.engine.state.append_only import HostKVLayer, KVLayer
+from ds4tui.engine.state.buffers import (
+    BLOCK_ROWS,
+    GROWTH_ROWS_MAX,
+    GROWTH_SHARE,
+    grown_capacity,
+)
+from ds4tui.engine.state.layer import LayerBounded, LayerRows, LayerState
+from ds4tui.engine.state.model import BoundedState, ModelState, RowPart, RowSegment, RowSource
+
+__all__ = [
+    "BLOCK_ROWS",
+    "GROWTH_ROWS_MAX",
+    "GROWTH_SHARE",
+    "BoundedState",
+    "HostKVLayer",
+    "KVLayer",
+    "LayerBounded",
+    "LayerRows",
+    "LayerState",
+    "ModelState",
+    "RowPart",
+    "RowSegment",
+    "RowSource",
+    "grown_capacity",
+]
