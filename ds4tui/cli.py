@@ -254,8 +254,9 @@ def _show_arguments(parser: Parser) -> None:
     _settings_arguments(show, ["context_tokens", *WEIGHTS, "data_dir"])
 
 
-def _folder_arguments(parser: Parser) -> None:
-    _settings_arguments(parser, ["data_dir"])
+def _doctor_arguments(parser: Parser) -> None:
+    parser.add_argument("--json", dest="as_json", action="store_true", help="as one JSON object")
+    _settings_arguments(parser, ["model", "context_tokens", *WEIGHTS, "data_dir"])
 
 
 def _no_arguments(parser: Parser) -> None:
@@ -364,7 +365,7 @@ def _doctor(settings: Settings, args: argparse.Namespace) -> int:
     with ending_on_interrupt():
         from ds4tui.doctor import doctor
 
-        return doctor(settings, sys.stdout)
+        return doctor(settings, sys.stdout, hasattr(args, "as_json"))
 
 
 def _bench(settings: Settings, args: argparse.Namespace) -> int:
@@ -386,6 +387,11 @@ COMMANDS = (
         _models_arguments,
         _models,
     ),
-    Command("doctor", "say what this machine and installation can do", _folder_arguments, _doctor),
+    Command(
+        "doctor",
+        "say what this machine and installation can do, and what to do about what is wrong",
+        _doctor_arguments,
+        _doctor,
+    ),
     Command("bench", "measure prefill and decode rates", bench.add_arguments, _bench),
 )

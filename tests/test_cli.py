@@ -247,20 +247,6 @@ def test_an_unknown_model_is_a_wrong_command(
     assert capsys.readouterr().err.startswith("ds4tui: The")
 
 
-def test_doctor_reports_and_finds_a_damaged_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor"]) == 0
-    out = capsys.readouterr().out
-    assert "nothing is wrong" in out and "mlx 0" in out and "smollm2: not here" in out
-    folder = models_dir(tmp_path / "data")
-    folder.mkdir(parents=True)
-    (folder / "bad.gguf").write_bytes(b"not a model at all")
-    assert main(["doctor"]) == 1
-    out = capsys.readouterr().out
-    assert "BAD bad: " in out and "something is wrong" in out
-
-
 # --- how it ends ---
 
 

@@ -1,0 +1,44 @@
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ds4tui.doctor import private
+from ds4tui.doctor.private import anonymous, shortened
+
+
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "_user_name", lambda: "maria")
+
+
+def test_the_home_folder_is_a_tilde_however_it_is_reached(own_home: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(own_home)
+    assert shortened(f"in {own_home}/x and {own_home}.") == "in ~/x and ~."
+    assert shortened(f"{own_home}work/x") == f"{own_home}work/x", "another folder"
+
+
+def test_a_home_behind_a_link_is_found_by_both_names(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(own_home)
+    monkeypatch.setenv("HOME", str(link))
+    assert shortened(f"{link}/a {own_home}/b") == "~/a ~/b"
+
+
+def test_the_name_goes_from_other_paths_but_not_out_of_words() -> None:
+    assert anonymous("/mnt/c/Users/maria/x") == "/mnt/c/Users/USER/x"
+    assert anonymous("mariadb, of maria") == "mariadb, of USER"
+
+
+@pytest.mark.parametrize("name", ["", "ab", "root", "python"])
+def test_a_common_or_short_name_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "_user_name", lambda: name)
+    assert anonymous("the root of ab and python") == "the root of ab and python"
+
+
+def test_temporary_files_lie_in_a_folder_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/var/folders/zz/7f3/T")
+    assert anonymous("/var/folders/zz/7f3/T/a.gguf") == "TEMP/a.gguf"
