@@ -4,31 +4,34 @@
     {"name": "read", "arguments": {"path": "a.txt"}}
     </tool_call>
 
+Small models leave the markers away, or write a fence of Markdown instead. At the beginning of a
+reply such JSON is a call, too, if it names a tool that was offered.
+
 A parser takes text that is final, in any pieces, and tells content from calls. What turns out
 to be no call, by its first wrong character, by its length or by the end of the reply, is content
 from its marker on, so that nothing is swallowed and nothing waits for ever: a model may well
 write about `<tool_call>`. The events of a text, deltas joined, do not depend on its pieces.
 """
 
-import json
+import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ds4tui.chat.json_follower import JsonFollower, NotJson
+from ds4tui.chat.call_text import MAX_BLANKS, CallText
+from ds4tui.chat.json_follower import NotJson
 from ds4tui.chat.messages import ToolCall
-from ds4tui.chat.tools import canonical_arguments
 from ds4tui.errors import RequestError
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
-# Until a call has its name nothing of it can be shown; longer than this it is taken for text.
-_MAX_UNNAMED = 4096
-# Blanks before a call are part of the syntax; of longer ones the rest is content.
-_MAX_BLANKS = 64
+FENCE = "```"
+
 _BLANKS = " \t\r\n"
-_ARGUMENTS = ("arguments", "parameters")  # Llama's word for it is the second
+# What may stand before a call that has no marker, and what may become that.
+_BARE = re.compile(r"[ \t\r\n]*(?:```(?:json)?[ \t\r\n]*)?(?=\{)")
+_MAYBE_BARE = re.compile(r"[ \t\r\n]*(?:`{1,2}|```(?:j|js|jso|json)?|```(?:json)?[ \t\r\n]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +91,27 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-def parser_of(syntax: str | None, new_id: Callable[[], str] = new_call_id) -> ToolCallParser | None:
-    """For a name of `probing.Abilities.tool_syntax`; None where calls are not read."""
-    return HermesParser(new_id) if syntax == "hermes" else None
+def parser_of(
+    syntax: str | None, offered: Collection[str] = (), new_id: Callable[[], str] = new_call_id
+) -> ToolCallParser | None:
+    """For a name of `probing.Abilities.tool_syntax` and the names of the tools that were offered;
+    None where calls are not read."""
+    return HermesParser(new_id, offered) if syntax == "hermes" or offered else None
 
 
 class HermesParser:
-    def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, new_id: Callable[[], str] = new_call_id, offered: Collection[str] = ()
+    ) -> None:
         self._new_id = new_id
-        self._text = ""  # not decided yet; of a call all after its marker
-        self._call: _Call | None = None
+        self._offered = frozenset(offered)
+        self._text = ""  # not decided yet; of a call all after its lead
+        self._call: CallText | None = None
         self._calls = 0  # that have ended or were taken back, which is how the next is numbered
-        self._blanks = ""  # before the call that is being read
-        self._may_close = False  # a closing marker may follow
+        self._lead = ""  # what stood before the call that is being read, its marker included
+        self._may_be_bare = bool(offered)  # nothing but calls without markers yet
+        self._closing = ""  # what may follow the last call
+        self._in_fence = False  # which the last call was the first in
         self._after_call = False  # nothing but blanks since the last call
 
     def push(self, text: str) -> list[ToolEvent]:
@@ -112,42 +123,57 @@ class HermesParser:
 
     def _events(self, last: bool) -> Iterator[ToolEvent]:
         while True:
-            call = self._call
-            yield from self._in_content(last) if call is None else self._in_call(call, last)
-            if self._call is call:
+            before = self._call, self._may_be_bare
+            if self._call is not None:
+                yield from self._in_call(self._call, last)
+            elif self._closing and not self._skip_closing(last):
+                return
+            elif self._may_be_bare:
+                self._look_for_bare(last)
+            else:
+                yield from self._in_content(last)
+            if before == (self._call, self._may_be_bare):
                 return  # more text is needed for more
 
+    def _look_for_bare(self, last: bool) -> None:
+        found = _BARE.match(self._text)
+        if found and found.end() <= MAX_BLANKS:
+            self._begin(CallText(self._offered), found.end())
+        elif last or len(self._text) > MAX_BLANKS or not _MAYBE_BARE.fullmatch(self._text):
+            self._may_be_bare = False
+
+    def _begin(self, call: CallText, at: int) -> None:
+        self._call, self._lead, self._text = call, self._text[:at], self._text[at:]
+
     def _in_content(self, last: bool) -> Iterator[ToolEvent]:
-        if self._may_close and not self._skip_closing(last):
-            return
         text = self._text
         at = text.find(OPENING)
         end = at if at >= 0 else len(text) - (0 if last else _begun(text, OPENING))
-        blanks = min(_MAX_BLANKS, end - len(text[:end].rstrip(_BLANKS)))
+        blanks = min(MAX_BLANKS, end - len(text[:end].rstrip(_BLANKS)))
         content, held = text[: end - blanks], text[end - blanks : end]
         if content:
             self._after_call = self._after_call and not content.strip(_BLANKS)
             yield ContentText(content)
+        self._text = text[end - blanks :]
         if at >= 0:
-            self._call, self._blanks = _Call(), held
-            self._text = text[at + len(OPENING) :]
+            self._begin(CallText(), len(held) + len(OPENING))
             return
         if last and held and not self._after_call:
             yield ContentText(held)
-        self._text = "" if last else text[end - blanks :]
+        self._text = "" if last else self._text
 
     def _skip_closing(self, last: bool) -> bool:
         """Whether it is known if there is a closing marker; one that is there is taken."""
         rest = self._text.lstrip(_BLANKS)
-        if len(self._text) - len(rest) <= _MAX_BLANKS:
-            if rest.startswith(CLOSING):
-                self._text = rest[len(CLOSING) :]
-            elif CLOSING.startswith(rest) and not last:
+        if len(self._text) - len(rest) <= MAX_BLANKS:
+            if rest.startswith(self._closing):
+                self._text, self._in_fence = rest[len(self._closing) :], False
+            elif self._closing.startswith(rest) and not last:
                 return False
-        self._may_close = False
+        self._closing = ""
         return True
 
-    def _in_call(self, call: "_Call", last: bool) -> Iterator[ToolEvent]:
+    def _in_call(self, call: CallText, last: bool) -> Iterator[ToolEvent]:
         problem: str | None = None
         try:
             call.read(self._text)
@@ -165,95 +191,26 @@ class HermesParser:
             yield CallEnded(self._calls, done)
             self._calls += 1
             self._text = self._text[call.position :]
-            self._call, self._may_close, self._after_call = None, True, True
+            self._in_fence = self._in_fence or FENCE in self._lead
+            self._closing = FENCE if self._in_fence else CLOSING
+            self._call, self._after_call = None, True
 
-    def _progress(self, call: "_Call") -> Iterator[ToolEvent]:
-        if not call.id and call.name is not None and (call.has_object or call.canonical):
+    def _progress(self, call: CallText) -> Iterator[ToolEvent]:
+        if not call.id and call.is_known:
             call.id = self._new_id()
-            yield CallBegun(self._calls, call.id, call.name)
+            yield CallBegun(self._calls, call.id, call.name or "")
         if call.id and (text := call.take_arguments()):
             yield CallArguments(self._calls, text)
 
-    def _reject(self, call: "_Call", problem: str) -> Iterator[ToolEvent]:
-        """The marker becomes content; what followed it is looked at anew."""
-        if call.is_object:
+    def _reject(self, call: CallText, problem: str) -> Iterator[ToolEvent]:
+        """What stood before it becomes content; what followed that is looked at anew."""
+        if call.id or (call.is_object and not self._may_be_bare):
             yield CallRejected(problem, self._calls if call.id else None)
             self._calls += 1 if call.id else 0
-        yield ContentText(self._blanks + OPENING)
-        self._call, self._blanks, self._after_call = None, "", False
-
-
-class _Call:
-    """A call that is being read. `position` is up to where its text was."""
-
-    def __init__(self) -> None:
-        self.id = ""  # given when it is told of
-        self.name: str | None = None
-        self.canonical = ""  # the arguments, once they are complete
-        self.position = 0
-        self.is_object = False  # its first character was that of an object
-        self._follower = JsonFollower()
-        self._values: dict[str, list[str]] = {}  # text of "name" and "arguments"
-        self._taken = 0  # pieces of the arguments that were told
-
-    @property
-    def is_done(self) -> bool:
-        return self._follower.is_done
-
-    @property
-    def has_object(self) -> bool:
-        """Whether the arguments have begun as an object, and so can be told as they come."""
-        return self._values.get("arguments", [""])[0] == "{"
-
-    def read(self, text: str) -> None:
-        """`text` is all of the call's, as far as it is known. Raises NotJson."""
-        while self.position < len(text) and not self.is_done:
-            character = text[self.position]
-            if not self.is_object and self.position >= _MAX_BLANKS:
-                raise NotJson("there are only blanks")
-            self._feed(character)
-            self.is_object = self.is_object or character == "{"
-            self.position += 1
-            if self.name is None and self.position > _MAX_UNNAMED:
-                raise NotJson(f"it has no name in its first {_MAX_UNNAMED:,} characters")
-
-    def _feed(self, character: str) -> None:
-        follower = self._follower
-        known = follower.in_value
-        follower.feed(character)
-        part = "arguments" if follower.key in _ARGUMENTS else follower.key
-        if part not in ("name", "arguments"):
-            return
-        if follower.in_value:
-            if not known and part in self._values:
-                raise NotJson(f"it has two of {part!r}")
-            # Control characters, which JSON forbids in strings, as JSON writes them.
-            escape = follower.in_string and character < " "
-            shown = json.dumps(character)[1:-1] if escape else character
-            self._values.setdefault(part, []).append(shown)
-        if follower.value_ended and part == "name":
-            self.name = self._name()
-
-    def _name(self) -> str:
-        name = json.loads("".join(self._values["name"]))
-        if not isinstance(name, str) or not name:
-            raise NotJson("its name is no text")
-        return name
-
-    def take_arguments(self) -> str:
-        """What is new of the arguments' text."""
-        if not self.has_object:
-            return self.canonical
-        pieces = self._values.get("arguments", [])
-        text, self._taken = "".join(pieces[self._taken :]), len(pieces)
-        return text
-
-    def end(self) -> None:
-        """Complete the values. Raises NotJson and RequestError."""
-        if self.name is None:
-            raise NotJson("it has no name")
-        arguments = json.loads("".join(self._values.get("arguments", ["null"])))
-        self.canonical = canonical_arguments(arguments)
+        if self._lead:
+            yield ContentText(self._lead)
+        self._call, self._lead, self._after_call = None, "", False
+        self._may_be_bare = False
 
 
 def _begun(text: str, marker: str) -> int:

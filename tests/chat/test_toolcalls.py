@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat import toolcalls
+from ds4tui.chat import call_text, toolcalls
 from ds4tui.chat.messages import ToolCall
 from ds4tui.chat.toolcalls import (
     CallArguments,
@@ -29,9 +29,12 @@ def numbered() -> Callable[[], str]:
     return lambda: f"call_{next(numbers)}"
 
 
-def events_of(pieces: Sequence[str]) -> list[ToolEvent]:
+OFFERED = ("f", "read")
+
+
+def events_of(pieces: Sequence[str], offered: Sequence[str] = ()) -> list[ToolEvent]:
     """Deltas that follow each other are joined."""
-    parser = HermesParser(numbered())
+    parser = HermesParser(numbered(), offered)
     found: list[ToolEvent] = []
     for event in [*(e for piece in pieces for e in parser.push(piece)), *parser.finish()]:
         previous = found[-1] if found else None
@@ -64,30 +67,33 @@ PARTS = [
     *('{"name": "f", "arguments": {', '"name"', '"arguments"', '"parameters": ', ": ", ", ", '"'),
     *('"x": 1', "[1, 2.5e-3]", "true", "nul", "\\", '\\"', "\\u00e9", "\\ud83d", "é😀", "\t"),
     *(READ, '{"name": "f"}', '{"arguments": {"a": [{}]}, "name": "g"}', '"arguments": "{}"'),
+    *("```", "```json\n", "```js", "\n```\n", '{"name": "read", "arguments": {}}', '{"city": 1}'),
     *("{}}", "}}\n</tool_call>", '{"name": 3}', '{"name": ""}', " " * 70, "-", "01", "1e9999"),
 ]
 texts = st.lists(st.sampled_from(PARTS), max_size=10).map("".join)
 
 
 @settings(max_examples=scaled(1500), deadline=None)
-@given(text=texts, seed=st.integers(0, 2**32))
-@example(text=READ + "\n" + READ, seed=0)
-@example(text='<tool_call>{"name": "f", "arguments": {"x": 1}, "name": "g"}', seed=0)
-@example(text='<tool_call>{"name": "f", "arguments": {"x": 1}} x', seed=0)
-@example(text='a<tool_call>{"arguments": "{", "name": "f"}', seed=0)
-def test_events_do_not_depend_on_the_pieces(text: str, seed: int) -> None:
-    whole = events_of([text])
-    assert events_of(list(text)) == whole
+@given(text=texts, seed=st.integers(0, 2**32), offered=st.sampled_from([(), OFFERED]))
+@example(text=READ + "\n" + READ, seed=0, offered=())
+@example(text='<tool_call>{"name": "f", "arguments": {"x": 1}, "name": "g"}', seed=0, offered=())
+@example(text='<tool_call>{"name": "f", "arguments": {"x": 1}} x', seed=0, offered=())
+@example(text='a<tool_call>{"arguments": "{", "name": "f"}', seed=0, offered=())
+@example(text='```json\n{"name": "f", "arguments": {"x": 1}}\n```\nx', seed=0, offered=OFFERED)
+@example(text='{"name": "f", "arguments": {"x": tru}}', seed=0, offered=OFFERED)
+def test_events_do_not_depend_on_the_pieces(text: str, seed: int, offered: Sequence[str]) -> None:
+    whole = events_of([text], offered)
+    assert events_of(list(text), offered) == whole
     draw = random.Random(seed)
     cuts = sorted(draw.randint(0, len(text)) for _ in range(draw.randint(0, 6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert events_of(pieces) == whole
+    assert events_of(pieces, offered) == whole
 
 
 @settings(max_examples=scaled(800), deadline=None)
-@given(text=texts)
-def test_events_are_in_order_and_nothing_is_lost(text: str) -> None:
-    events = events_of([text])
+@given(text=texts, offered=st.sampled_from([(), OFFERED]))
+def test_events_are_in_order_and_nothing_is_lost(text: str, offered: Sequence[str]) -> None:
+    events = events_of([text], offered)
     begun: dict[int, CallBegun] = {}
     arguments: dict[int, str] = {}
     over: set[int] = set()
@@ -256,7 +262,7 @@ def test_a_marker_that_never_closes_holds_back_little() -> None:
     for at, piece in enumerate(text):
         given += content(parser.push(piece))
         longest = max(longest, at + 1 - len(given))
-    assert longest <= toolcalls._MAX_UNNAMED + 100
+    assert longest <= call_text.MAX_UNNAMED + 100
     assert given + content(parser.finish()) == text
 
 
@@ -276,9 +282,83 @@ def test_long_arguments_take_time_in_proportion() -> None:
     assert isinstance(steps[-1], CallEnded) and len(steps[-1].call.arguments) > 100_000
 
 
+BARE = '{"name": "read", "arguments": {"path": "a.txt"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BARE,
+        f"\n {BARE}\n",
+        f"```json\n{BARE}\n```",
+        f"```\n{BARE}\n```\n",
+        f"```json\n{BARE}",
+        f"{BARE}\n</tool_call>",
+        '{"arguments": {"path": "a.txt"}, "name": "read"}',
+        '{"type": "function", "name": "read", "parameters": {"path": "a.txt"}}',
+        '{"name": "read", "arguments": "{\\"path\\": \\"a.txt\\"}"}',
+        '{\n  "name": "read",\n  "arguments": {\n"path":\n"a.txt"}\n}',
+    ],
+)
+def test_json_without_a_marker_calls_an_offered_tool(text: str) -> None:
+    events = events_of(list(text), OFFERED)
+    assert calls(events) == [("read", '{"path": "a.txt"}')] and content(events) == ""
+    assert calls(events_of(list(text))) == []
+
+
+def test_several_calls_without_markers() -> None:
+    for text in (f"{BARE}\n{BARE}", f"```json\n{BARE}\n{BARE}\n```", f"{BARE}\n{READ}"):
+        events = events_of(list(text), OFFERED)
+        assert [name for name, _ in calls(events)] == ["read", "read"] and content(events) == ""
+
+
+def test_text_behind_a_call_without_a_marker_is_content() -> None:
+    events = events_of(list(f"```json\n{BARE}\n```\n\nThat reads it."), OFFERED)
+    assert len(calls(events)) == 1 and content(events) == "\n\nThat reads it."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "write", "arguments": {"path": "a.txt"}}',
+        f"So: {BARE}",
+        f"```python\n{BARE}\n```",
+        '{"city": "Paris", "name": "read", "arguments": {}}',
+        '{"name": "read"}',
+        '{"name": "read", "description": "reads", "arguments": {}}',
+        '{"name": "read", "arguments": [1]}',
+        '{"name": "read", "arguments": {"path": ',
+        '{"name": "read", "arguments": {"path": tru}}',
+        "```json\n[1, 2]\n```",
+        '{"name": 3}',
+        " " * 70 + BARE,
+        "{",
+        "``",
+        "```json\n",
+        " \n",
+    ],
+)
+def test_other_json_is_text_to_the_byte(text: str) -> None:
+    for pieces in (list(text), [text]):
+        events = events_of(pieces, OFFERED)
+        assert calls(events) == [] and content(events) == text
+
+
+def test_json_that_is_no_call_is_held_back_up_to_its_first_key() -> None:
+    parser = HermesParser(numbered(), OFFERED)
+    pushed = [content(parser.push(part)) for part in ('{"ci', 'ty"', ': "Pa', 'ris"}')]
+    assert pushed == ["", '{"city"', ': "Pa', 'ris"}']
+    parser = HermesParser(numbered(), OFFERED)
+    assert content(parser.push("Hello")) == "Hello"
+    parser = HermesParser(numbered(), OFFERED)
+    assert content(parser.push('{"name": "Al')) == ""
+    assert content(parser.push('ice", "age')) == '{"name": "Alice", "age'
+
+
 def test_parsers_by_name() -> None:
     assert isinstance(parser_of("hermes"), HermesParser)
     assert parser_of(None) is None and parser_of("dsml") is None
+    assert isinstance(parser_of(None, ("f",)), HermesParser)
 
 
 def test_ids_differ() -> None:
