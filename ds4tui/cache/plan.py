@@ -17,19 +17,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from ds4tui.cache.causes import Cause
+from ds4tui.cache.offers import DEFAULT_RATES, HOLDER_LIVE, NO_OFFERS, Offers, Rates, Sizes
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 
-Source = Literal["memory", "none"]
+# "memory" (the live state), "parked", "segment", "snapshot", "disk", joined by "+"; or "none".
+Source = str
 Grade = Literal["restore-exact", "recompute-equal"]
+Base = Literal["live", "parked", "fresh"]
+PutAway = Literal["nothing", "whole", "tail", "drop"]
 Images = Literal["match", "changed", "removed", "none"]
 
 # Enough to recognise the words around a divergence in a log or panel, few enough for one line.
 _WINDOW = 8
 
 
+NO_SIZES = Sizes()
+
+
 class PlanKind(StrEnum):
     EXTEND = "extend"
     REWIND = "rewind"
+    RESTORE = "restore"
+    LOAD = "load"
     COLD = "cold"
 
 
@@ -42,6 +53,15 @@ class Divergence:
     position: int
     live_window: tuple[int, ...]
     wanted_window: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """Rows [start, end) are copied from `holder`, a HeldRows id or HOLDER_LIVE."""
+
+    holder: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +86,23 @@ class SyncPlan:
     images: Images
     divergence: Divergence | None
     reason: str
+    held: int = 0
+    replayed: int = 0
+    base: Base = "live"
+    base_id: int | None = None
+    base_rows: int = 0
+    base_tail: PutAway = "nothing"
+    parts: tuple[RowPart, ...] = ()
+    snapshot_id: int | None = None
+    put_away: PutAway = "nothing"
+    estimated_ms: float = 0.0
+    cause: Cause | None = None
+
+    @property
+    def uses(self) -> frozenset[int]:
+        """Ids of all that the plan takes from the memory tier: nothing of it may be evicted."""
+        ids = {part.holder for part in self.parts if part.holder != HOLDER_LIVE}
+        return frozenset(ids | {i for i in (self.base_id, self.snapshot_id) if i is not None})
 
 
 def plan_sync(
@@ -73,7 +110,15 @@ def plan_sync(
     wanted: Timeline,
     *,
     can_rewind: Callable[[int], bool],
+    needs_snapshots: bool = False,
     poisoned: str | None = None,
+    offers: Offers = NO_OFFERS,
+    rates: Rates = DEFAULT_RATES,
+    sizes: Sizes = NO_SIZES,
+    live_outline: Outline = (),
+    wanted_outline: Outline = (),
+    has_window: bool = False,
+    emptied: Cause | None = None,
 ) -> SyncPlan:
     """The cheapest true way from `live` to `wanted`.
 
@@ -91,7 +136,14 @@ def plan_sync(
     keepable = min(common, wanted.snapped(len(wanted) - 1))
     obstacle = _obstacle(live, common, keepable, can_rewind, poisoned)
     kept = 0 if obstacle else keepable
+    dropped = len(live) - kept
     return SyncPlan(
+        held=common,
+        replayed=keepable - kept,
+        base="live" if kept else "fresh",
+        base_rows=kept,
+        put_away="drop" if dropped else "nothing",
+        estimated_ms=rates.prefill_ms(len(wanted) - kept),
         kind=_kind(kept, len(live)),
         kept=kept,
         dropped=len(live) - kept,
