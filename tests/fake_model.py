@@ -60,63 +60,11 @@ class ByteTokenizer:
         return any(map(self.is_control, ids))
 
 
-class FakeLayer:
-    """Rows (id, position) of one layer, append-only."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, int]] = []
-
-    @property
-    def length(self) -> int:
-        return len(self.rows)
-
-    @property
-    def nbytes(self) -> int:
-        return 16 * len(self.rows)
-
-    def can_rewind(self, to: int) -> bool:
-        return 0 <= to <= len(self.rows)
-
-    def rewind(self, to: int) -> None:
-        del self.rows[to:]
-
-
-class RecurrentLayer(FakeLayer):
-    """A layer that can only stay where it is."""
-
-    def can_rewind(self, to: int) -> bool:
-        return to == len(self.rows)
-
-
-class FakeState:
-    """Looks like engine ModelState."""
-
-    def __init__(self, layers: Sequence[FakeLayer]) -> None:
-        self.layers = list(layers)
-
-    @property
-    def length(self) -> int:
-        lengths = {layer.length for layer in self.layers}
-        if len(lengths) > 1:
-            raise RuntimeError(f"Layer lengths differ: {sorted(lengths)}.")
-        return lengths.pop()
-
-    @property
-    def nbytes(self) -> int:
-        return sum(layer.nbytes for layer in self.layers)
-
-    def can_rewind(self, to: int) -> bool:
-        return all(layer.can_rewind(to) for layer in self.layers)
-
-    def rewind(self, to: int) -> None:
-        for layer in self.layers:
-            layer.rewind(to)
-
-
 class FakeModel:
     """Looks like engine Model. `before_forward(rows)` runs before each forward pass: tests wait,
     count or raise there. `chunks` are the row counts of all passes so far. `choose(length)` may
-    name the token that greedy sampling takes after `length` rows (see `scripted`)."""
+    name the token that greedy sampling takes after `length` rows (see `scripted`). `layer_types`
+    are classes of fake_state.py, by default two append-only ones."""
 
     architecture = "fake"
     weights_bytes = 1000
@@ -126,7 +74,7 @@ class FakeModel:
         self,
         vocab_size: int = BYTE_VOCAB,
         context_tokens: int = 1024,
-        layer_types: Sequence[type[FakeLayer]] = (FakeLayer, FakeLayer),
+        layer_types: Sequence[Any] = (),
     ) -> None:
         self.vocab_size = vocab_size
         self.context_tokens = context_tokens
@@ -138,7 +86,11 @@ class FakeModel:
         self.chunks: list[int] = []
 
     def new_state(self) -> Any:
-        return FakeState([layer_type() for layer_type in self.layer_types])
+        from ds4tui.engine.state import ModelState  # mlx comes with it
+        from tests.fake_state import FakeLayer
+
+        types = self.layer_types or (FakeLayer, FakeLayer)
+        return ModelState([layer_type() for layer_type in types])
 
     def kv_bytes(self, tokens: int) -> int:
         return 32 * tokens
@@ -147,10 +99,10 @@ class FakeModel:
         self.before_forward(rows)
         new = list(zip(rows.ids.tolist(), rows.positions.tolist(), strict=True))
         first, *others = state.layers
-        first.rows.extend(new)
+        first.feed(new)
         self.between_layers()
         for layer in others:
-            layer.rows.extend(new)
+            layer.feed(new)
         self.chunks.append(len(new))
         if rows.logits == "none":
             return None
@@ -161,7 +113,7 @@ class FakeModel:
     def _logits(self, state: Any) -> npt.NDArray[np.float32]:
         hasher = xxhash.xxh3_64()
         for layer in state.layers:
-            hasher.update(np.array(layer.rows, dtype="<i8").tobytes())
+            hasher.update(layer.content().astype("<i8").tobytes())
         generator = np.random.default_rng(hasher.intdigest())
         logits = generator.standard_normal(self.vocab_size, dtype=np.float32)
         chosen = self.choose(state.layers[0].length)

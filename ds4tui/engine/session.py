@@ -1,7 +1,9 @@
 """A Session is one live KV state and the Timeline it stands for. Owned by the engine thread.
 
 Callers hand over the whole wanted timeline; `Session.sync` decides through `plan_sync` what is
-kept and is, with the steps it leads to, the only thing that changes KV state.
+kept and is, with the steps it leads to, the only thing that changes KV state. What is not kept
+goes to the memory tier where that is worth its place: a whole state is parked, a tail of rows
+copied into a segment, bounded parts snapshotted; what is kept may come from there.
 
                     ┌───────────────────────── sync ──────────────────────────┐
                     ▼                                                         │
@@ -12,24 +14,30 @@ kept and is, with the steps it leads to, the only thing that changes KV state.
       └────────────┘  └─sync, overtaking an open Prefill
        Prefill.close, no row is held
 
-    any state ─a rewind, step or append that raises; poison()─▶ POISONED ─sync─▶ PREFILLING
+    READY, DECODING ─end_turn─▶ the same: the bounded part is snapshotted, nothing changes
+    EMPTY, READY, DECODING ─clear─▶ EMPTY: the state is parked or given up
+    any state ─a rebuild, step or append that raises; poison()─▶ POISONED ─sync─▶ PREFILLING
 
     EMPTY       nothing is resident
     PREFILLING  a Prefill is open: the timeline is the part of the wanted one evaluated so far
     READY       at rest; append and sync may follow
     DECODING    as READY; what is resident ends in tokens that `append` fed one at a time
     POISONED    a step failed, nothing can be trusted: the state is already dropped, the timeline
-                is empty, and the next sync starts cold with that reason
+                is empty, and the next sync starts without it and with that reason
 
-Invariants, asserted after every change when DS4TUI_DEBUG=1 (1 and 2 are always checked):
+Invariants, asserted after every change when DS4TUI_DEBUG=1 (1, 2 and 5 are always checked):
   (1) Outside a step every layer of the state holds exactly len(timeline) rows.
-  (2) A row is in the timeline only after `forward` has returned and the state holds it.
+  (2) A row is in the timeline only after `forward`, or the rebuild that copied it, has returned
+      and the state holds it.
   (3) In PREFILLING the timeline is a true prefix of the wanted one; else no Prefill is open.
   (4) EMPTY and POISONED have an empty timeline; POISONED has no state. Others have rows.
-  (5) A plan is executed only on the timeline it was made for.
+  (5) A plan is executed only on the timeline it was made for, and only once.
   (6) The last token of every prefill (or the image it ends in) is evaluated alone.
   (7) len(timeline) <= context_tokens; more is refused before anything changes.
-  (8) Whether a rewind is possible is asked before anything changes.
+  (8) Whether a rewind or rebuild is possible is asked of every layer before anything changes.
+  (9) All that a plan takes from elsewhere is looked up before anything is dropped.
+ (10) A state that is parked is nobody's live state: it has one owner, the session or the tier.
+ (11) A snapshot is taken of a timeline at rest only, and is of exactly that timeline.
 """
 
 import logging
@@ -40,33 +48,33 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.offers import HeldRows, Offers, Sizes
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import PlanKind, SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.fork_points import Point, decode_interval
 from ds4tui.engine.models.rows import Logits, Rows
+from ds4tui.engine.pieces import Bounded, Pieces, State, look_up
+from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows
 from ds4tui.errors import ContextOverflow, EngineError
 
-Floats = npt.NDArray[np.float32]
+__all__ = [
+    "CHUNK_SIZES",
+    "CHUNK_STEP",
+    "Floats",
+    "Model",
+    "Prefill",
+    "Session",
+    "SessionState",
+    "chunk_rows",
+]
 
 _log = logging.getLogger(__name__)
 
-# A fixed set, so that schedules and kernel shapes repeat. 512 rows feed a matrix product well on
-# every device. Steps of 32 do any rest in at most two chunks: each one reads all weights, and with
-# (512, 128, 32) a prompt of 127 tokens took four and 30 % more CPU time.
-CHUNK_STEP = 32
-CHUNK_SIZES = tuple(range(512, 0, -CHUNK_STEP))
-
-
-class State(Protocol):
-    """What a session needs of engine.state.ModelState."""
-
-    @property
-    def length(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    def can_rewind(self, to: int) -> bool: ...
-    def rewind(self, to: int) -> None: ...
+# From how many rows on the bytes of one are told: what a buffer takes besides weighs little then.
+_SIZED_ROWS = 4096
 
 
 class Model(Protocol):
@@ -90,30 +98,48 @@ class SessionState(StrEnum):
 
 class Session:
     """`chunk_sizes` are the row counts of prefill chunks; `context_tokens` may be less than the
-    model's own."""
+    model's own. `memory` serves all sessions of an engine; without one nothing is kept beside
+    the live state. `number` tells sessions apart, and `neighbours` are the others of the pool:
+    rows that their live states hold can be copied."""
 
     def __init__(
         self,
         model: Model,
         chunk_sizes: Sequence[int] = CHUNK_SIZES,
         context_tokens: int | None = None,
+        memory: MemoryTier | None = None,
+        number: int = 1,
     ) -> None:
         self.chunk_sizes = tuple(sorted(set(chunk_sizes), reverse=True))
         if not self.chunk_sizes or self.chunk_sizes[-1] < 1:
             raise ValueError(f"chunk sizes must be positive: {chunk_sizes}")
         self.context_tokens = min(context_tokens or model.context_tokens, model.context_tokens)
+        self.number = number
+        self.neighbours: tuple[Session, ...] = ()
+        self.needs_snapshots: bool = model.new_state().needs_snapshots
+        self.snapshot_at = 0  # where the last snapshot of this timeline stands; 0: nowhere
+        self.snapshot_count = 0  # taken of, or restored into, what is resident
         self._model = model
+        self._memory = memory if memory is not None else MemoryTier(0)
         self._state: State | None = None
         self._timeline = Timeline.empty()
+        self._outline: Outline = ()
         self._name = SessionState.EMPTY
         self._prefill: Prefill | None = None
+        self._planned: tuple[SyncPlan, Timeline, Outline] | None = None
         self._poison: str | None = None
+        self._detach = self._memory.attach(lambda: self._timeline)
         self._debug = os.environ.get("DS4TUI_DEBUG") == "1"
 
     @property
     def timeline(self) -> Timeline:
         """What the state holds, and nothing else."""
         return self._timeline
+
+    @property
+    def outline(self) -> Outline:
+        """Of the timeline that was last wanted; what lies behind the resident one counts not."""
+        return self._outline
 
     @property
     def state_name(self) -> SessionState:
@@ -124,30 +150,56 @@ class Session:
         """Bytes that are allocated for the state."""
         return self._state.nbytes if self._state is not None else 0
 
-    def growth_bytes(self, tokens: int) -> int:
-        """How many more bytes a state of `tokens` rows takes than what is allocated now."""
-        return max(0, self._model.kv_bytes(tokens) - self.kv_bytes)
+    def growth_bytes(self, tokens: int, plan: SyncPlan | None = None) -> int:
+        """How many more bytes a state of `tokens` rows takes than what is allocated now for the
+        one that `plan` goes on with (without one: the live state)."""
+        base = plan.base if plan is not None else "live"
+        held = 0
+        if base == "live":
+            held = self.kv_bytes
+        elif plan is not None and plan.base == "parked" and plan.base_id is not None:
+            held = self._memory.handle(plan.base_id).nbytes
+        return max(0, self._model.kv_bytes(tokens) - held)
 
-    def plan(self, wanted: Timeline) -> SyncPlan:
+    def plan(self, wanted: Timeline, outline: Outline = ()) -> SyncPlan:
         """How to get to `wanted`; changes nothing. ValueError if it is empty."""
-        return plan_sync(self._timeline, wanted, can_rewind=self._can_rewind, poisoned=self._poison)
+        offers = self._memory.offers(wanted).joined(Offers(rows=self._neighbours_rows(wanted)))
+        plan = plan_sync(
+            self._timeline,
+            wanted,
+            can_rewind=self._can_rewind,
+            needs_snapshots=self.needs_snapshots,
+            poisoned=self._poison,
+            offers=offers,
+            rates=self._memory.rates,
+            sizes=self._sizes(),
+            live_outline=self._outline,
+            wanted_outline=outline,
+        )
+        self._planned = plan, wanted, outline
+        return plan
 
-    def sync(self, wanted: Timeline, plan: SyncPlan | None = None) -> "Prefill":
-        """Keep what the plan keeps, drop the rest, and return the work that is left to do.
+    def sync(
+        self, wanted: Timeline, plan: SyncPlan | None = None, outline: Outline = ()
+    ) -> Prefill:
+        """Keep what the plan keeps, put away the rest, and return the work that is left to do.
 
-        Raises ContextOverflow, ValueError (empty) or EngineError (a `plan` that was made for
-        another timeline) before anything changes. A rewind that fails poisons the session.
+        Without a `plan` one is made. Raises ContextOverflow, ValueError (empty) or EngineError
+        (a `plan` that was made for something else, or before something that it takes was
+        evicted) before anything changes. A rebuild that fails poisons the session.
         """
         if len(wanted) > self.context_tokens:
             raise ContextOverflow(len(wanted), self.context_tokens)
-        current = self.plan(wanted)
-        if plan is not None and plan != current:
+        if plan is None:
+            plan = self.plan(wanted, outline)
+        made, self._planned = self._planned, None
+        if made is None or made[0] is not plan or made[1] != wanted:
             raise EngineError(
                 "The plan was made for another state of the session.", "Ask for a new plan."
             )
-        self._execute(current, wanted)
-        self._prefill = Prefill(self, wanted, current)
+        self._execute(plan, wanted, made[2])
         self._name = SessionState.PREFILLING
+        self._prefill = Prefill(self, wanted, plan)
         self._check()
         return self._prefill
 
@@ -166,34 +218,130 @@ class Session:
         logits = self._evaluate(wanted, len(wanted), "last")
         assert logits is not None
         self._name = SessionState.DECODING
+        if self._is_snapshot_due():
+            self._snapshot("decode")
         self._check()
         return logits
+
+    def end_turn(self) -> None:
+        """A reply is over: who edits or goes on finds the bounded part as it is here.
+
+        The last sampled token is not fed, so this is where the next prompt goes on: its first
+        new token is that one. A snapshot here serves those who fork behind it before the next
+        border, and a branch that is left and comes back.
+        """
+        if self._name in (SessionState.READY, SessionState.DECODING):
+            self._snapshot("turn")
+
+    def clear(self, reason: str) -> None:
+        """Give the live state up, parked where there is room, and be EMPTY."""
+        self._close_prefill()
+        if self._name is SessionState.POISONED or self._state is None:
+            return
+        self._memory.park(self._timeline, self._outline, self._state, self._state.nbytes)
+        _log.info("session %d cleared: %s", self.number, reason)
+        self._forget(SessionState.EMPTY)
+        self._check()
 
     def poison(self, reason: str) -> None:
         """Give the state up: nothing of it is used again, its memory is free at once."""
         _log.warning("session poisoned: %s", reason)
         self._poison = reason
-        self._state = None
-        self._timeline = Timeline.empty()
-        self._prefill = None
-        self._name = SessionState.POISONED
+        self._forget(SessionState.POISONED)
+
+    # -- planning ------------------------------------------------------------------------------
 
     def _can_rewind(self, to: int) -> bool:
         return self._state is not None and self._state.can_rewind(to)
 
-    def _execute(self, plan: SyncPlan, wanted: Timeline) -> None:
-        self._prefill = None
-        if plan.kind is PlanKind.COLD:
-            # The old rows go before new ones are allocated.
-            self._state, self._timeline = None, Timeline.empty()
-            self._state, self._poison = self._model.new_state(), None
-        elif plan.kind is PlanKind.REWIND:
-            with self._poisoned_by_failure("rewind"):
-                assert self._state is not None
-                self._state.rewind(plan.kept)
-                self._expect_rows(plan.kept)
-        # Equal to what was live, in the wanted one's buffer: it grows there without copying.
-        self._timeline = wanted.prefix(plan.kept)
+    def _neighbours_rows(self, wanted: Timeline) -> tuple[HeldRows, ...]:
+        """What other sessions hold of `wanted`, as rows that can be copied."""
+        found = ((other, other.timeline) for other in self.neighbours if len(other.timeline))
+        held = (
+            HeldRows(-other.number, "segment", 0, len(t), t.common_prefix(wanted))
+            for other, t in found
+        )
+        return tuple(rows for rows in held if rows.common)
+
+    def _sizes(self) -> Sizes:
+        state, rows = self._state, len(self._timeline)
+        if state is None or not rows:
+            return Sizes(max(1, self._model.kv_bytes(_SIZED_ROWS) // _SIZED_ROWS))
+        row_bytes = state.rows_bytes(rows - 1, rows)
+        return Sizes(max(1, row_bytes), state.snapshot_bytes, state.nbytes)
+
+    # -- executing a plan ----------------------------------------------------------------------
+
+    def _execute(self, plan: SyncPlan, wanted: Timeline, outline: Outline) -> None:
+        pieces = self._look_up(plan)
+        self._close_prefill()
+        if plan.put_away in ("whole", "tail"):
+            self._snapshot("turn")  # the branch that is left goes on from here
+        if plan.base == "live":
+            self._rebuild_live(plan, pieces)
+        else:
+            self._replace_live(plan, pieces)
+        self._poison = None
+        # Equal to what the state holds, in the wanted one's buffer: it grows there without
+        # copying.
+        self._timeline, self._outline = wanted.prefix(plan.kept), outline
+        self._snapshots_moved(plan)
+
+    def _look_up(self, plan: SyncPlan) -> Pieces:
+        neighbours = {-other.number: other._state for other in self.neighbours}
+        return look_up(plan, self._memory, self._state, neighbours)
+
+    def _rebuild_live(self, plan: SyncPlan, pieces: Pieces) -> None:
+        state, timeline, outline = self._state, self._timeline, self._outline
+        assert state is not None
+        if plan.kind is PlanKind.EXTEND and not plan.dropped and not pieces.parts:
+            return
+        keep_from, rows = plan.base_rows, None
+        if plan.put_away == "tail":
+            keep_from, rows = self._copied_tail(state, timeline, plan)
+        with self._poisoned_by_failure("going back"):
+            pieces.rebuild(state, plan.base_rows)
+            self._expect_rows(plan.kept)
+        if rows is not None:
+            self._memory.add_segment(timeline, outline, keep_from, rows, rows.nbytes)
+
+    def _replace_live(self, plan: SyncPlan, pieces: Pieces) -> None:
+        """Go on with a parked or a fresh state; the live one is parked before that is built, so
+        that it is whole whatever happens then."""
+        assert plan.base != "live"
+        state: State = self._model.new_state()
+        timeline = Timeline.empty()
+        outline: Outline = ()
+        if plan.base == "parked":
+            assert plan.base_id is not None
+            timeline = self._memory.timeline(plan.base_id)
+            outline = self._memory.outline(plan.base_id)
+            state = self._memory.take_parked(plan.base_id)
+        if plan.put_away == "whole" and self._state is not None:
+            self._memory.park(self._timeline, self._outline, self._state, self._state.nbytes)
+        # The old rows go, unless they are parked or copied from, before new ones are allocated.
+        self._forget(SessionState.EMPTY)
+        keep_from, rows = 0, None
+        if plan.base_tail == "tail":
+            keep_from, rows = self._copied_tail(state, timeline, plan)
+        with self._poisoned_by_failure("bringing rows back"):
+            pieces.rebuild(state, plan.base_rows)
+            self._state = state
+            self._expect_rows(plan.kept)
+        if rows is not None:
+            self._memory.add_segment(timeline, outline, keep_from, rows, rows.nbytes)
+
+    def _copied_tail(self, state: State, timeline: Timeline, plan: SyncPlan) -> tuple[int, Any]:
+        """Copies of the rows behind those that stay, from the first that nobody else holds, and
+        where they begin; None instead of rows where there is none or no room."""
+        start = self._memory.unheld_from(timeline, plan.base_rows)
+        nbytes = state.rows_bytes(start, len(timeline))
+        worth_ms = self._memory.rates.prefill_ms(len(timeline) - start)
+        if not nbytes or not self._memory.make_room(nbytes, plan.uses, worth_ms):
+            return start, None
+        return start, state.copy_rows(start, len(timeline))
+
+    # -- steps ---------------------------------------------------------------------------------
 
     def _evaluate(self, wanted: Timeline, end: int, logits: Logits) -> Floats | None:
         """Rows [len(timeline), end) of `wanted`: the one place that feeds the model."""
@@ -205,12 +353,68 @@ class Session:
             spans=tuple(s for s in wanted.spans if start <= s.start < end),
             logits=logits,
         )
+        self._planned = None
         with self._poisoned_by_failure("evaluating tokens"):
             returned = self._model.forward(rows, self._state)
             values = _vector(returned) if logits == "last" else None
             self._expect_rows(end)
         self._timeline = wanted.prefix(end)  # credited now that it is there
         return values
+
+    def _prefill_ended(self) -> None:
+        self._prefill = None
+        self._name = SessionState.READY if len(self._timeline) else SessionState.EMPTY
+
+    def _close_prefill(self) -> None:
+        if self._prefill is not None:
+            self._prefill_ended()
+
+    def _forget(self, name: SessionState) -> None:
+        self._state, self._timeline, self._outline = None, Timeline.empty(), ()
+        self._prefill = self._planned = None
+        self.snapshot_at = self.snapshot_count = 0
+        self._name = name
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def _snapshot(self, point: Point) -> None:
+        """Give the bounded part, as it is now, to the memory tier, if there is one and room."""
+        state, position = self._state, len(self._timeline)
+        if state is None or not self.needs_snapshots or not position:
+            return
+        if self.snapshot_at == position:
+            return
+        self.snapshot_at = position  # also where it is refused: not asked again at once
+        if not self._memory.make_room(state.snapshot_bytes, (), self._snapshot_worth_ms()):
+            return
+        bounded: Bounded = state.snapshot()
+        self._memory.add_snapshot(self._timeline, bounded, bounded.nbytes, point)
+        self.snapshot_count += 1
+
+    def _snapshot_worth_ms(self) -> float:
+        return self._memory.rates.prefill_ms(len(self._timeline))
+
+    def _snapshots_moved(self, plan: SyncPlan) -> None:
+        """What is resident ends at `kept` now, which a restored snapshot stands at."""
+        if plan.snapshot_id is not None:
+            self.snapshot_at = plan.kept
+            self.snapshot_count = max(1, self.snapshot_count)
+        elif self.snapshot_at > plan.kept:
+            self.snapshot_at = 0
+
+    def _is_snapshot_due(self) -> bool:
+        if not self.needs_snapshots or self._state is None:
+            return False
+        rates = self._memory.rates
+        interval = decode_interval(
+            self._state.snapshot_bytes,
+            rates.decode_tokens_per_s,
+            rates.copy_bytes_per_s,
+            self._memory.budget_bytes,
+        )
+        return interval is not None and len(self._timeline) - self.snapshot_at >= interval
+
+    # -- checks --------------------------------------------------------------------------------
 
     def _expect_rows(self, count: int) -> None:
         assert self._state is not None
@@ -240,79 +444,7 @@ class Session:
         is_empty = name in (SessionState.EMPTY, SessionState.POISONED)
         assert name is SessionState.PREFILLING or is_empty == (rows == 0), f"(4) {name}, {rows}"
         assert rows <= self.context_tokens, f"(7) {rows} rows"
-
-
-class Prefill:
-    """The tokens of one sync that are still to be evaluated; resumable after each step.
-
-    `total` were to be evaluated, `done` of them are; `plan` is what was decided. Made by
-    Session.sync only; the next sync closes it.
-    """
-
-    def __init__(self, session: Session, wanted: Timeline, plan: SyncPlan) -> None:
-        self.wanted = wanted
-        self.plan = plan
-        self.total = plan.to_evaluate
-        self.done = 0
-        self._session = session
-        self._last_start = wanted.snapped(len(wanted) - 1)
-        self._logits: Floats | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self.done == self.total
-
-    @property
-    def logits(self) -> Floats:
-        """float32 [vocab] after the last token. EngineError before the prefill is finished."""
-        if self._logits is None:
-            raise EngineError("The prefill is not finished: there are no logits yet.")
-        return self._logits
-
-    def step(self, max_rows: int) -> None:
-        """Evaluate one chunk of at most `max_rows` rows; more only for an image, never cut.
-
-        Raises what the model raises, and the session is poisoned then. EngineError if this
-        prefill is finished, closed or overtaken by another sync.
-        """
-        session = self._session
-        if session._prefill is not self:
-            raise EngineError("This prefill is over.", "Call sync again.")
-        end = self._chunk_end(len(session.timeline), max_rows)
-        is_last = end == len(self.wanted)
-        self._logits = session._evaluate(self.wanted, end, "last" if is_last else "none")
-        self.done = end - self.plan.kept
-        if is_last:
-            self._end(SessionState.READY)
-        session._check()
-
-    def close(self) -> None:
-        """Stop here. What is evaluated stays resident; nothing happens if it is over already."""
-        if self._session._prefill is self:
-            resident = len(self._session.timeline)
-            self._end(SessionState.READY if resident else SessionState.EMPTY)
-            self._session._check()
-
-    def _end(self, name: SessionState) -> None:
-        self._session._prefill = None
-        self._session._name = name
-
-    def _chunk_end(self, start: int, max_rows: int) -> int:
-        if start == self._last_start:
-            return len(self.wanted)
-        rows = chunk_rows(self._last_start - start, max_rows, self._session.chunk_sizes)
-        end = self.wanted.snapped(start + rows)
-        if end > start:
-            return end
-        return next(span.end for span in self.wanted.spans if span.start == start)
-
-
-def chunk_rows(remaining: int, max_rows: int, sizes: Sequence[int]) -> int:
-    """Rows of the next chunk: the largest of `sizes` (descending) that fits both limits. What is
-    less than the smallest goes in one chunk of its own: single steps would read all weights
-    once for each."""
-    room = max(1, min(remaining, max_rows))
-    return next((size for size in sizes if size <= room), room)
+        assert self.snapshot_at <= rows, f"(11) a snapshot at {self.snapshot_at} of {rows}"
 
 
 def _vector(returned: object) -> Floats:

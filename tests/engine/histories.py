@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.session import Model, Prefill, Session, SessionState
 from tests.fake_model import FakeModel
+from tests.fake_state import FakeLayer
 
 
 class DeviceFault(Exception):
@@ -29,11 +30,9 @@ class Rig(Protocol):
         """The session's model raises DeviceFault in the pass after so many, once; None: never."""
 
     def cold_logits(self, ids: list[int]) -> np.ndarray: ...
-    def rows(self, session: Session) -> list[np.ndarray]:
-        """What each layer holds, one row a position."""
-
-    def expected_rows(self, ids: list[int]) -> list[np.ndarray] | None:
-        """What each layer must hold, where that is known to the bit."""
+    def examine(self, session: Session) -> None:
+        """AssertionError if a layer holds something else than the timeline says, where what it
+        must hold is known to the bit."""
 
 
 class FailingModel:
@@ -63,11 +62,12 @@ class FailingModel:
     def _tear(self, rows: Any, state: Any) -> None:
         if isinstance(self.inner, FakeModel):
             new = zip(rows.ids.tolist(), rows.positions.tolist(), strict=True)
-            state.layers[0].rows.extend(new)
+            state.layers[0].feed(list(new))
         else:
             self.inner.forward(rows, state)
             for layer in state.layers[1:]:
-                layer.rewind(layer.length - len(rows))
+                if layer.can_rewind(layer.length - len(rows)):
+                    layer.rewind(layer.length - len(rows))
 
 
 class FakeRig:
@@ -76,14 +76,18 @@ class FakeRig:
 
     def __init__(self, session_type: type[Session] = Session, **model_arguments: Any) -> None:
         self.session_type = session_type
-        self.model_arguments = {"vocab_size": self.vocab_size, **model_arguments}
+        self.layer_types = model_arguments.pop("layer_types", (FakeLayer, FakeLayer))
+        self.model_arguments = {
+            "vocab_size": self.vocab_size,
+            "layer_types": self.layer_types,
+            **model_arguments,
+        }
         self.chunk_sizes = (8, 4, 2)
         self._cold: dict[tuple[int, ...], np.ndarray] = {}
 
     @property
     def name(self) -> str:
-        layers = self.model_arguments.get("layer_types", ())
-        return "-".join(t.__name__ for t in (self.session_type, *layers))
+        return "-".join(t.__name__ for t in (self.session_type, *self.layer_types))
 
     def model(self) -> Model:
         return FakeModel(**self.model_arguments)
@@ -97,17 +101,35 @@ class FakeRig:
     def cold_logits(self, ids: list[int]) -> np.ndarray:
         key = tuple(ids)
         if key not in self._cold:
-            model = FakeModel(vocab_size=self.vocab_size)  # one without planted faults
+            types = [sound_type(t) for t in self.layer_types]
+            model = FakeModel(vocab_size=self.vocab_size, layer_types=types)
             self._cold[key] = drain(Session(model).sync(Timeline.of(ids))).logits
         return self._cold[key]
 
-    def rows(self, session: Session) -> list[np.ndarray]:
+    def examine(self, session: Session) -> None:
         state: Any = session._state
-        layers = state.layers if state is not None else []
-        return [np.array(layer.rows, dtype=np.int64).reshape(-1, 2) for layer in layers]
+        ids = session.timeline.ids.tolist()
+        rows = list(zip(ids, range(len(ids)), strict=True))
+        for layer in state.layers if state is not None else ():
+            right = sound_type(type(layer)).expected(rows)
+            assert np.array_equal(layer.content(), right), "a layer holds other rows"
 
-    def expected_rows(self, ids: list[int]) -> list[np.ndarray] | None:
-        return [np.stack([np.array(ids, dtype=np.int64), np.arange(len(ids))], axis=1)] * 2
+
+def kept_rows(session: Session) -> list[np.ndarray]:
+    """Copies of what the append-only layers hold, positions first."""
+    state: Any = session._state
+    found = [layer.rows(0, layer.length) for layer in state.layers] if state is not None else []
+    return [
+        np.moveaxis(np.array(array), axis, 0).copy()
+        for rows in found
+        if rows is not None
+        for array, axis in zip(rows.arrays, rows.axes, strict=True)
+    ]
+
+
+def sound_type(layer_type: type[FakeLayer]) -> type[FakeLayer]:
+    """The kind of layer that one with a planted fault was made from."""
+    return next(t for t in layer_type.__mro__ if t.__module__ == FakeLayer.__module__)
 
 
 def drain(prefill: Prefill, max_rows: int = 1 << 30) -> Prefill:
@@ -168,13 +190,11 @@ class Judge:
 
     def examine(self) -> None:
         """What is resident is the timeline: as many rows, and the right ones."""
-        session, rows = self.session, self.rig.rows(self.session)
-        ids = session.timeline.ids.tolist()
-        assert all(len(layer) == len(ids) for layer in rows), "rows and timeline differ"
-        expected = self.rig.expected_rows(ids)
-        if expected is not None and rows:
-            for layer, right in zip(rows, expected, strict=True):
-                assert np.array_equal(layer, right), "a layer holds other rows"
+        session, ids = self.session, self.session.timeline.ids.tolist()
+        state: Any = session._state
+        lengths = {layer.length for layer in state.layers} if state is not None else {0}
+        assert lengths == {len(ids)}, "rows and timeline differ"
+        self.rig.examine(session)
         if session.state_name is SessionState.POISONED:
             assert not ids, "a poisoned session claims rows"
 
@@ -193,13 +213,13 @@ class Judge:
 
     def _whole(self, operation: Operation) -> None:
         wanted = self._wanted(operation)
-        before = self.rig.rows(self.session)
+        before = kept_rows(self.session)
         plan = self.session.plan(Timeline.of(wanted))
         prefill = drain(self.session.sync(Timeline.of(wanted), plan))
         assert prefill.done == plan.to_evaluate
         assert self.session.timeline.ids.tolist() == wanted
         assert self.session.state_name is SessionState.READY
-        for old, new in zip(before, self.rig.rows(self.session), strict=False):
+        for old, new in zip(before, kept_rows(self.session), strict=False):
             assert np.array_equal(old[: plan.kept], new[: plan.kept]), "a kept row has changed"
         self._compare(prefill.logits, wanted)
 

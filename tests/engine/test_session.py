@@ -9,11 +9,14 @@ from hypothesis import given, settings
 
 from ds4tui.cache.plan import PlanKind
 from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.session import Prefill, Session, SessionState, chunk_rows
+from ds4tui.engine.state import ModelState
 from ds4tui.errors import ContextOverflow, EngineError
 from tests.cache.pictures import span, with_images
 from tests.engine.histories import FakeRig, Judge, drain, every_kind, histories
-from tests.fake_model import FakeLayer, FakeModel, FakeState, RecurrentLayer
+from tests.fake_model import FakeModel
+from tests.fake_state import FakeLayer, RecurrentLayer, WindowLayer
 from tests.scale import scaled
 
 
@@ -35,16 +38,17 @@ def test_whatever_happened_before_the_logits_are_those_of_a_cold_run(history: li
 @settings(max_examples=scaled(60), deadline=None)
 def test_a_state_that_cannot_go_back_is_never_wrong_either(history: list) -> None:
     Judge(FakeRig(layer_types=(FakeLayer, RecurrentLayer))).play(history)
+    Judge(FakeRig(layer_types=(FakeLayer, WindowLayer))).play(history)
 
 
 class KeepsOneTooMany(FakeLayer):
     def rewind(self, to: int) -> None:
-        del self.rows[to + 1 :]
+        del self.held[to + 1 :]
 
 
 class DropsTheFirst(FakeLayer):
     def rewind(self, to: int) -> None:
-        self.rows[:] = self.rows[1 : to + 1]
+        self.held[:] = self.held[1 : to + 1]
 
 
 class StaleLength(FakeLayer):
@@ -54,21 +58,20 @@ class StaleLength(FakeLayer):
 
     @property
     def length(self) -> int:
-        return len(self.rows) - self.forgotten
+        return len(self.held) - self.forgotten
 
     def rewind(self, to: int) -> None:
-        self.forgotten = len(self.rows) - to
+        self.forgotten = len(self.held) - to
 
 
 class FeedsTheLastTokenTwice(Session):
     """Takes a wholly resident prompt for one that only lacks its last token."""
 
-    def _execute(self, plan: Any, wanted: Timeline) -> None:
+    def _execute(self, plan: Any, wanted: Timeline, outline: Any) -> None:
+        super()._execute(plan, wanted, outline)
         if plan.common == plan.prompt and plan.kind is PlanKind.REWIND:
-            self._state.rewind(plan.kept + 1)  # type: ignore[union-attr]
-            self._prefill, self._timeline = None, wanted.prefix(plan.kept)
-        else:
-            super()._execute(plan, wanted)
+            rows = Rows(wanted.ids[-1:], None, np.array([plan.kept]), (), "none")
+            self._model.forward(rows, self._state)
 
     def _expect_rows(self, count: int) -> None:
         pass
@@ -93,16 +96,13 @@ class UsesWhatFailed(Session):
 
 
 class KeepsAnotherBranch(Session):
-    """Cuts nothing at a fork, as if the old branch could be gone on from."""
+    """Cuts one row too few at a fork and takes it for the new one."""
 
-    def _execute(self, plan: Any, wanted: Timeline) -> None:
+    def _execute(self, plan: Any, wanted: Timeline, outline: Any) -> None:
+        super()._execute(plan, wanted, outline)
         if plan.kind is PlanKind.REWIND:
-            self._state.rewind(plan.kept)  # type: ignore[union-attr]
-            self._prefill, self._timeline = None, self._timeline.prefix(plan.kept)
             first = self._state.layers[0]  # type: ignore[union-attr]
-            first.rows[-1] = (first.rows[-1][0] ^ 1, first.rows[-1][1])
-        else:
-            super()._execute(plan, wanted)
+            first.held[-1] = (first.held[-1][0] ^ 1, first.held[-1][1])
 
 
 @pytest.mark.parametrize(
@@ -282,14 +282,14 @@ def test_a_tear_between_layers_poisons(between: bool) -> None:
     assert session.state_name is SessionState.POISONED
 
 
-class FailingRewind(FakeState):
-    def rewind(self, to: int) -> None:
+class FailingRebuild(ModelState):
+    def rebuild(self, *_: Any) -> None:
         raise RuntimeError("no")
 
 
 def test_a_failed_rewind_poisons() -> None:
     session, _ = ready(list(range(10)))
-    session._state = FailingRewind(session._state.layers)  # type: ignore[union-attr, attr-defined]
+    session._state = FailingRebuild(session._state.layers)  # type: ignore[union-attr, attr-defined]
     with pytest.raises(RuntimeError):
         session.sync(Timeline.of([0, 1, 2, 9]))
     assert session.state_name is SessionState.POISONED
@@ -312,7 +312,7 @@ class LosesARow(FakeModel):
     def forward(self, rows: Any, state: Any) -> Any:
         logits = super().forward(rows, state)
         for layer in state.layers:
-            layer.rows.pop()
+            layer.held.pop()
         return logits
 
 
@@ -394,7 +394,7 @@ def test_the_timeline_grows_without_copying() -> None:
 
 def broken(session: Session, what: str) -> None:
     if what == "(1)":
-        session._state.layers[0].rows.pop()  # type: ignore[union-attr, attr-defined]
+        session._state.layers[0].held.pop()  # type: ignore[union-attr, attr-defined]
     elif what == "(3)":
         session._prefill = Prefill(
             session, Timeline.of([9] * 20), session.plan(Timeline.of([9] * 20))

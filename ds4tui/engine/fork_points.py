@@ -1,0 +1,88 @@
+"""Where a state that cannot be cut back is snapshotted: where people and agents fork. Pure.
+
+Candidates are the borders of the turns, the places before and after each image, chunk ends, and
+the place before a prompt's last token. A long prompt has hundreds of them and a snapshot may take
+150 MiB, so they stand at growing distance: one at `p` of a prompt that ends at `end` is taken when
+the one before is at least (end - p) / SPACING away. Who forks at distance d from the end has d
+tokens to evaluate anyway, and replays at most about d / SPACING besides, while their number grows
+with the logarithm of the length only: 107 over 100,000 tokens. What is always taken: the end of
+the system prompt, which side requests share, and the last few borders.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ds4tui.cache.outline import Outline, fork_points
+from ds4tui.cache.timeline import Timeline
+
+Point = Literal["system", "turn", "image", "before last", "chunk", "decode"]
+
+# A replay of at most a twentieth of what is needed anyway.
+SPACING = 20
+# People edit, regenerate and go back among their last messages: user and reply, twice.
+LAST_BORDERS = 4
+# Copying a snapshot may slow decoding by this share.
+DECODE_SHARE = 0.02
+# A snapshot every so many decoded tokens: fewer than 16 pay for little (a step replays 16 at
+# most then), and a reply is rarely longer than 1,024.
+DECODE_STEPS = (16, 32, 64, 128, 256, 512, 1024)
+# Those of one such reply may take this share of the budget.
+REPLY_TOKENS = 2048
+REPLY_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    position: int
+    point: Point
+
+
+def borders(outline: Outline, timeline: Timeline) -> tuple[ForkPoint, ...]:
+    """The borders of turns and images in `timeline`, in order, one a position; where several
+    meet it is the end of the system prompt before an image's, and that before a turn's."""
+    system = {turn.end for turn in outline if turn.role == "system"}
+    images = {border for span in timeline.spans for border in (span.start, span.end)}
+
+    def point(position: int) -> Point:
+        return "system" if position in system else "image" if position in images else "turn"
+
+    return tuple(ForkPoint(p, point(p)) for p in fork_points(timeline, outline))
+
+
+def is_far_enough(position: int, before: int, end: int) -> bool:
+    """Whether a snapshot at `position` is worth its place when the last one is at `before` and
+    the prompt ends at `end`."""
+    return position - before >= max(1, (end - position) / SPACING)
+
+
+def chosen_borders(
+    outline: Outline, timeline: Timeline, start: int, end: int
+) -> tuple[ForkPoint, ...]:
+    """The borders strictly between `start` and `end` where the chunks of a prefill of
+    [start, end) of `timeline` shall end."""
+    inside = [b for b in borders(outline, timeline) if start < b.position < end]
+    always = {border.position for border in inside[-LAST_BORDERS:]}
+    always |= {border.position for border in inside if border.point == "system"}
+    chosen: list[ForkPoint] = []
+    before = start
+    for border in inside:
+        if border.position in always or is_far_enough(border.position, before, end):
+            chosen.append(border)
+            before = border.position
+    return tuple(chosen)
+
+
+def decode_interval(
+    snapshot_bytes: int, tokens_per_s: float, copied_bytes_per_s: float, budget_bytes: int
+) -> int | None:
+    """After how many decoded tokens the next snapshot is taken; None: never.
+
+    The least of DECODE_STEPS with which copying takes at most DECODE_SHARE of the time that the
+    tokens take, and a reply of REPLY_TOKENS takes at most REPLY_SHARE of `budget_bytes`.
+    """
+    copy_s = snapshot_bytes / max(copied_bytes_per_s, 1.0)
+    for tokens in DECODE_STEPS:
+        is_quick = copy_s <= DECODE_SHARE * tokens / max(tokens_per_s, 1e-9)
+        if is_quick and REPLY_TOKENS / tokens * snapshot_bytes <= REPLY_SHARE * budget_bytes:
+            return tokens
+    return None
