@@ -7,19 +7,22 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ds4tui.cache.timeline import Timeline
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
+from ds4tui.chat.reply_reader import ReplyReader
+from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
+from ds4tui.chat.toolcalls import parser_of
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow
-from ds4tui.events import Event, Finished, TokenText
+from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
 _BYTES_MAX = 4  # of a character in UTF-8; no text has more tokens than bytes
@@ -73,7 +76,12 @@ class Assistant:
     def stats(self) -> EngineStats:
         return self._engine.stats
 
-    def render(self, messages: Sequence[Message]) -> Timeline:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Timeline:
         """The timeline of `messages` up to where the assistant's reply begins.
 
         Raises RequestError for messages that make no conversation, TemplateError if the
@@ -81,7 +89,7 @@ class Assistant:
         """
         with self._lock:
             known = self._replay.recall(messages)
-        return self.format.render(known)
+        return self.format.render(known, tools, thinking)
 
     def chat(
         self,
@@ -90,26 +98,38 @@ class Assistant:
         listener: Listener,
         origin: Origin = "person",
         before_start: Callable[[], None] = lambda: None,
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
     ) -> Job:
-        """Reply to `messages`. Raises before any work starts (ContextOverflow, TemplateError,
-        RequestError); after that everything arrives as events. `before_start` is called when the
-        messages are rendered, which may take seconds: if it raises, there is no job."""
-        self._require_room(*(message.text for message in messages))
-        timeline = self.render(messages)
-        shown: list[str] = []
+        """Reply to `messages`. `tools` are offered to the model, and calls are then read out of
+        what it says; `thinking` switches that where the template can, None leaves it to the model.
+
+        Raises before any work starts (ContextOverflow, TemplateError, RequestError); after that
+        everything arrives as events. `before_start` is called when the messages are rendered,
+        which may take seconds: if it raises, there is no job."""
+        self._require_room(*_texts(messages, tools))
+        timeline = self.render(messages, tools, thinking)
+        reader = self._reader(tools, thinking)
 
         def remember(event: Event) -> None:
-            if isinstance(event, TokenText):
-                shown.append(event.text)
+            told = reader.read(event)
             # After a stop string, or with control tokens, the sampled ids say more than was shown:
             # such a reply is rendered from its text, so that no state holds what nobody saw.
-            elif isinstance(event, Finished) and not self._says_more(event):
+            if isinstance(event, Finished) and not self._says_more(event):
                 with self._lock:
-                    self._replay.remember(messages, "".join(shown), event.token_ids)
-            listener(event)
+                    self._replay.remember(messages, reader.text, event.token_ids, reader.calls)
+            for each in told:
+                listener(each)
 
         before_start()
         return self._submit(timeline, sampling, remember, origin)
+
+    def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
+        thoughts = None
+        if CLOSING in self.format.template or OPENING in self.format.template:
+            thoughts = ThinkingParser(self.format.begins_thinking(thinking))
+        calls = parser_of(self.format.tool_syntax, [t.name for t in tools]) if tools else None
+        return ReplyReader(thoughts, calls)
 
     def _require_room(self, *texts: str) -> None:
         """Raises ContextOverflow for what cannot fit: encoding megabytes takes minutes, and
@@ -147,3 +167,11 @@ class Assistant:
 
     def close(self, timeout_s: float = 10.0) -> None:
         self._engine.close(timeout_s)
+
+
+def _texts(messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:
+    """All that a template writes for sure; reasoning is often left out."""
+    for message in messages:
+        yield message.text
+        yield from (call.arguments for call in message.tool_calls)
+    yield from (tool.description for tool in tools)

@@ -5,6 +5,10 @@ plain Python values only (no device arrays), so any thread may keep it. A job's 
 this order: Queued, then Decision, then PrefillProgress (one a chunk, the last one with
 done == total), then TokenText until exactly one of Finished or Failed ends the job.
 A cancelled job ends with Finished(stop_reason="cancelled").
+
+The engine says nothing but TokenText of a reply. The Assistant tells reasoning and tool calls
+apart (chat/reply_reader.py): its listeners get ReasoningText and the ToolCall events between,
+and the stop_reason "tool_calls" where a reply asks for tools.
 """
 
 from collections.abc import Callable
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:  # numpy must not be loaded for the sake of a name
     from ds4tui.cache.plan import SyncPlan
 
-StopReason = Literal["stop", "length", "cancelled"]
+StopReason = Literal["stop", "length", "cancelled", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,17 @@ class Decision(Event):
     time_s: float = 0.0  # when, in seconds since 1970
 
     @classmethod
-    def of(cls, job_id: str, plan: "SyncPlan") -> "Decision":
+    def of(
+        cls,
+        job_id: str,
+        plan: "SyncPlan",
+        windows: tuple[str, str, str] = ("", "", ""),
+        origin: str = "",
+        session: int = 0,
+        time_s: float = 0.0,
+    ) -> "Decision":
+        """`windows`: what both sides share, how the live one goes on, how the wanted one does."""
+        shared, live, wanted = windows
         return cls(
             job_id,
             kind=plan.kind.value,
@@ -86,6 +100,18 @@ class Decision(Event):
             images=plan.images,
             reason=plan.reason,
             divergence=plan.divergence.position if plan.divergence else None,
+            cause=plan.cause.value if plan.cause else None,
+            held=plan.held,
+            replayed=plan.replayed,
+            estimated_ms=plan.estimated_ms,
+            base=plan.base,
+            put_away=plan.put_away,
+            shared_window=shared,
+            live_window=live,
+            wanted_window=wanted,
+            origin=origin,
+            session=session,
+            time_s=time_s,
         )
 
 
@@ -129,6 +155,50 @@ class TokenText(Event):
     text: str
     token_ids: tuple[int, ...]
     tokens: tuple[SampledToken, ...] = ()  # filled when logprobs were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningText(Event):
+    """What the model tells itself before it replies; the fields are those of TokenText."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[SampledToken, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallBegun(Event):
+    """Tool call `index` (0, 1, ..) of the reply has its name."""
+
+    index: int
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallArguments(Event):
+    """More of the JSON text of a call's arguments, as the model writes it."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnded(Event):
+    """A call is complete. `arguments` is JSON text of an object, in one layout."""
+
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRejected(Event):
+    """Call `index`, which had begun, is none after all: its text follows as TokenText."""
+
+    index: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 from ds4tui.assistant import Assistant, ModelInfo
 from ds4tui.cache.plan import plan_sync
 from ds4tui.cache.timeline import Timeline
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, Tool
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
@@ -41,21 +41,29 @@ _log = logging.getLogger(__name__)
 
 
 class FakeChatFormat:
-    """Role marker, bytes of the text (or the sampled ids as they are), end of turn."""
+    """Role marker, bytes of the text (or the sampled ids as they are), end of turn. Tools are a
+    system turn of their JSON, calls are Hermes'. A reply may think where `template` says so."""
 
     template = "fake"
+    tool_syntax = "hermes"
     stop_token_ids = frozenset({END_OF_TURN})
 
     def __init__(self) -> None:
         self.tokenizer: Any = ByteTokenizer()
 
-    def render(self, messages: Sequence[Message]) -> Timeline:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Timeline:
         if not messages:
             raise RequestError("There are no messages.", param="messages")
+        told = [Message("system", "\n".join(t.parameters for t in tools))] if tools else []
         ids: list[int] = []
-        for message in messages:
+        for message in [*told, *messages]:
             known = message.sampled_ids
-            body = list(known) if known is not None else self.tokenizer.encode(message.text)
+            body = list(known) if known is not None else self.tokenizer.encode(_as_text(message))
             ids += [ROLE_IDS[message.role], *body, END_OF_TURN]
         return Timeline.of([*ids, ROLE_IDS["assistant"]])
 
@@ -63,6 +71,17 @@ class FakeChatFormat:
         ids = self.render(messages).ids.tolist()
         text: str = self.tokenizer.decode(ids, skip_special=False)
         return text
+
+    def begins_thinking(self, thinking: bool | None = None) -> bool:
+        return bool(thinking)
+
+
+def _as_text(message: Message) -> str:
+    calls = [
+        f'<tool_call>{{"name": "{c.name}", "arguments": {c.arguments}}}</tool_call>'
+        for c in message.tool_calls
+    ]
+    return message.text + "".join(calls)
 
 
 class FakeJob:

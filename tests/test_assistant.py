@@ -1,22 +1,36 @@
 """The assistant: exact replay from turn to turn, refusals before work, and its fakes' honesty."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import pytest
 
 from ds4tui.assistant import Assistant
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.worker import Engine
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
-from ds4tui.events import Decision, Event, Failed, Finished, PrefillProgress, TokenText
+from ds4tui.events import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    PrefillProgress,
+    ReasoningText,
+    TokenText,
+    ToolCallArguments,
+    ToolCallBegun,
+    ToolCallEnded,
+    ToolCallRejected,
+)
 from tests.fake_model import END_OF_TURN, ROLE_IDS, ByteTokenizer, FakeModel, scripted
 from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, fake_info
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20)
+GREEDY_LONG = SamplingParams(temperature=0.0)
 HELLO = (Message("user", "Hello"),)
 
 
@@ -125,6 +139,114 @@ def test_a_reply_with_a_control_token_is_rendered_from_its_text() -> None:
     assistant.close()
 
 
+READ = '<tool_call>\n{"name":"read","arguments":{"path":"a.txt","from":1}}\n</tool_call>'
+TOOLS = (Tool("read", "Reads a file.", '{"type": "object"}'),)
+
+
+def told(log: EventLog) -> list[Any]:
+    """Texts and calls, those of one kind that follow each other as one."""
+    found: list[Any] = []
+    for event in log.events:
+        kind = type(event).__name__
+        if isinstance(event, TokenText | ReasoningText | ToolCallArguments):
+            if found and found[-1][0] == kind:
+                found[-1] = (kind, found[-1][1] + event.text)
+            elif event.text:
+                found.append((kind, event.text))
+        elif isinstance(event, ToolCallBegun | ToolCallEnded):
+            found.append((kind, event.name))
+        elif isinstance(event, Finished):
+            found.append((kind, event.stop_reason))
+    return found
+
+
+def test_reasoning_text_and_calls_are_told_apart() -> None:
+    assistant = FakeAssistant(f"<think>\nHm.\n</think>\n\nI look.\n{READ}")
+    assistant.format.template = "fake <think>"
+    log = EventLog()
+    assert assistant.chat(HELLO, GREEDY_LONG, log, tools=TOOLS).wait(20)
+    assert told(log) == [
+        ("ReasoningText", "Hm."),
+        ("TokenText", "I look."),
+        ("ToolCallBegun", "read"),
+        ("ToolCallArguments", '{"path":"a.txt","from":1}'),
+        ("ToolCallEnded", "read"),
+        ("Finished", "tool_calls"),
+    ]
+    ids = [i for e in log.of_type(TokenText) + log.of_type(ReasoningText) for i in e.token_ids]
+    assert sorted(ids) == sorted(finished(log).token_ids)  # each once
+    ended: ToolCallEnded = log.of_type(ToolCallEnded)[0]
+    assert ended.arguments == '{"path": "a.txt", "from": 1}'
+    assert ended.call_id == log.of_type(ToolCallBegun)[0].call_id
+    assistant.close()
+
+
+@pytest.mark.parametrize("tools", [(), TOOLS])
+def test_calls_are_read_only_where_tools_were_offered(tools: Any) -> None:
+    assistant = FakeAssistant(READ)
+    log = EventLog()
+    assert assistant.chat(HELLO, GREEDY_LONG, log, tools=tools).wait(20)
+    assert log.text == ("" if tools else READ)
+    assert bool(log.of_type(ToolCallEnded)) == bool(tools)
+    assistant.close()
+
+
+def test_a_call_that_is_cut_off_is_text_and_the_reply_ends_by_length() -> None:
+    assistant = FakeAssistant(READ)
+    log = EventLog()
+    sampling = SamplingParams(temperature=0.0, max_tokens=50)
+    assert assistant.chat(HELLO, sampling, log, tools=TOOLS).wait(20)
+    assert log.text == READ[:50] and finished(log).stop_reason == "length"
+    assert [e.index for e in log.of_type(ToolCallRejected)] == [0]
+    assistant.close()
+
+
+@pytest.mark.parametrize("failure", [None, EngineError("broken")])
+def test_what_was_held_back_is_told_before_the_end(failure: Exception | None) -> None:
+    text = "a <tool"
+    assistant = FakeAssistant(text, error=failure, fail_after=len(text))
+    log = EventLog()
+    assert assistant.chat(HELLO, GREEDY_LONG, log, tools=TOOLS).wait(20)
+    assert log.text == text and isinstance(log.events[-1], Failed if failure else Finished)
+    assistant.close()
+
+
+SENT_BACK = [
+    '{"path": "a.txt", "from": 1}',
+    '{"from": 1, "path": "a.txt"}',
+    '{\n  "path" : "a.txt",\n  "from" : 1\n}',
+]
+
+
+@pytest.mark.parametrize("arguments", SENT_BACK)
+@pytest.mark.parametrize("text", ["I look.", " I look.\n"])
+def test_a_call_sent_back_in_any_layout_is_the_sampled_tokens(arguments: str, text: str) -> None:
+    """Nor does it matter which id it has and that its reasoning is gone."""
+    assistant = FakeAssistant(f"<think>Hm.</think>I look.\n{READ}")
+    assistant.format.template = "fake <think>"
+    first = EventLog()
+    assert assistant.chat(HELLO, GREEDY_LONG, first, tools=TOOLS).wait(20)
+    call = ToolCall("call_x", "read", arguments)
+    result = Message("tool", "contents", tool_call_id="call_x", name="read")
+    messages = [*HELLO, Message("assistant", text, tool_calls=(call,)), result]
+    second = EventLog()
+    assert assistant.chat(messages, GREEDY_LONG, second, tools=TOOLS).wait(20)
+    assert decision(second).kind == "extend"
+    assert decision(second).kept == decision(first).prompt + len(finished(first).token_ids) - 1
+    other = replace(call, arguments='{"path": "b.txt", "from": 1}')
+    messages[1] = Message("assistant", text, tool_calls=(other,))
+    third = EventLog()
+    assert assistant.chat(messages, GREEDY_LONG, third, tools=TOOLS).wait(20)
+    assert decision(third).kept < decision(first).prompt + len(finished(first).token_ids) - 1
+    assistant.close()
+
+
+def test_tools_count_for_what_cannot_fit(fake: FakeAssistant) -> None:
+    tools = (Tool("read", "x" * 5000, '{"type": "object"}'),)
+    with pytest.raises(ContextOverflow, match="at least"):
+        fake.chat(HELLO, GREEDY, EventLog(), tools=tools)
+
+
 def test_refusals_come_before_any_work(fake: FakeAssistant) -> None:
     with pytest.raises(RequestError):
         fake.chat((), GREEDY, EventLog())
@@ -140,7 +262,7 @@ class NeverEncodes(FakeChatFormat):
         super().__init__()
         self.tokenizer.encode = None
 
-    def render(self, messages: Any) -> Any:
+    def render(self, *arguments: Any) -> Any:
         raise AssertionError("rendered")
 
 
