@@ -33,7 +33,7 @@ HALF_TOLERANCE = 2e-2  # the same in float16
 def host_linear() -> str:
     random = np.random.default_rng(1)
     weight, bias = draw_floats(random, 96, 160), mx.array(draw_floats(random, 96))
-    twin, reference = _host(weight), DenseLinear(mx.array(weight))
+    twin, reference = host_linear_of(weight), DenseLinear(mx.array(weight))
     twin.add_bias(bias)
     reference.add_bias(bias)
     inputs = {count: mx.array(draw_floats(random, count, 160)) for count in (1, 3, 64)}
@@ -63,8 +63,8 @@ def host_block() -> str:
 def _block(random: np.random.Generator, draw: "DrawBlock") -> str:
     drawn, shape = draw(random)
     reference = Block(drawn(dense_linear, dense_stack), shape, attention.attend)
-    twin = HostBlock(drawn(_host, _host_stack), shape)
-    theirs, ours = DeviceRows(), _HostRows()
+    twin = HostBlock(drawn(host_linear_of, host_stack_of), shape)
+    theirs, ours = DeviceRows(), HostRows()
     results = []
     for start, end in ((0, 70), (70, 75), (75, 76)):
         x = draw_floats(random, end - start, WIDTH)
@@ -131,7 +131,7 @@ class DeviceRows:
         return self._rows
 
 
-class _HostRows:
+class HostRows:
     """The same for the CPU twin."""
 
     def __init__(self) -> None:
@@ -149,8 +149,8 @@ class _HostRows:
 
 
 def _plain(random: np.random.Generator) -> Drawn:
-    norms = [_norm(random, WIDTH) for _ in range(2)]
-    q, k, v, o, *ffn = (_matrix(random, *size) for size in _ATTENTION + _GATED)
+    norms = [drawn_norm(random, WIDTH) for _ in range(2)]
+    q, k, v, o, *ffn = (drawn_matrix(random, *size) for size in _ATTENTION + GATED_SIZES)
 
     def weights(linear: MakeLinear, _: MakeStack) -> BlockWeights:
         attention = AttentionWeights(linear(q), linear(k), linear(v), linear(o))
@@ -163,7 +163,7 @@ def _plain(random: np.random.Generator) -> Drawn:
 def _normed(random: np.random.Generator) -> Drawn:
     """Norms of heads and of results, GELU, a window."""
     plain, shape = _plain(random)
-    heads, posts = ([_norm(random, size) for _ in range(2)] for size in (_HEAD, WIDTH))
+    heads, posts = ([drawn_norm(random, size) for _ in range(2)] for size in (_HEAD, WIDTH))
 
     def weights(linear: MakeLinear, stack: MakeStack) -> BlockWeights:
         of = plain(linear, stack)
@@ -181,7 +181,7 @@ def _normed(random: np.random.Generator) -> Drawn:
 
 def _experts(random: np.random.Generator) -> Drawn:
     plain, shape = _plain(random)
-    router = _matrix(random, 6, WIDTH) * np.float32(2)
+    router = drawn_matrix(random, 6, WIDTH) * np.float32(2)
     gate, up = (draw_floats(random, 6, 32, WIDTH) / np.float32(8) for _ in range(2))
     down = draw_floats(random, 6, WIDTH, 32) / np.float32(6)
 
@@ -193,7 +193,7 @@ def _experts(random: np.random.Generator) -> Drawn:
 
 
 _ATTENTION = ((64, WIDTH), (32, WIDTH), (32, WIDTH), (WIDTH, 64))
-_GATED = ((96, WIDTH), (96, WIDTH), (WIDTH, 96))
+GATED_SIZES = ((96, WIDTH), (96, WIDTH), (WIDTH, 96))
 BLOCKS: dict[str, DrawBlock] = {
     "plain": _plain,
     "norms and a window": _normed,
@@ -201,12 +201,12 @@ BLOCKS: dict[str, DrawBlock] = {
 }
 
 
-def _matrix(random: np.random.Generator, out: int, columns: int) -> Floats:
+def drawn_matrix(random: np.random.Generator, out: int, columns: int) -> Floats:
     matrix: Floats = draw_floats(random, out, columns) / np.float32(np.sqrt(columns))
     return matrix
 
 
-def _norm(random: np.random.Generator, size: int) -> mx.array:
+def drawn_norm(random: np.random.Generator, size: int) -> mx.array:
     return mx.array(1 + 0.1 * draw_floats(random, size))
 
 
@@ -218,7 +218,7 @@ def dense_linear(weight: Floats) -> Linear:
     return DenseLinear(mx.array(weight))
 
 
-def _host(weight: Floats) -> HostLinear:
+def host_linear_of(weight: Floats) -> HostLinear:
     return HostLinear.read((weight.shape[0], weight.shape[1]), lambda rows: weight[rows])
 
 
@@ -226,5 +226,5 @@ def dense_stack(weights: Floats) -> Stack:
     return DenseStack(mx.array(weights))
 
 
-def _host_stack(weights: Floats) -> Stack:
+def host_stack_of(weights: Floats) -> Stack:
     return HostStack.read(len(weights), lambda experts: weights[experts])

@@ -2,7 +2,8 @@
 
 gated:    Wdown · (a(Wgate m) * (Wup m))        with a = silu, or GELU in its tanh form
 experts:  Σ share_e · gated_e(m)                over the likeliest experts of softmax(Wrouter m),
-                                                whose probabilities are scaled to a sum of 1
+                                                whose probabilities are scaled to a sum of 1;
+                                                some add sigmoid(w m) · gated(m) of a shared one
 """
 
 from collections.abc import Callable
@@ -28,7 +29,8 @@ class GatedWeights:
 
 @dataclass(frozen=True, slots=True)
 class ExpertsWeights:
-    """`used` experts see each row; the router is held as exactly as can be."""
+    """`used` experts see each row, and one more all rows where it is `shared`, let through by
+    sigmoid(`shared_gate` [width] · m); the router is held as exactly as can be."""
 
     router: Linear
     gate: Stack
@@ -36,6 +38,8 @@ class ExpertsWeights:
     down: Stack
     used: int
     activation: Activation = "silu"
+    shared: GatedWeights | None = None
+    shared_gate: mx.array | None = None
 
 
 FeedForwardWeights = GatedWeights | ExpertsWeights
@@ -57,6 +61,7 @@ class Gated:
 class Experts:
     def __init__(self, weights: ExpertsWeights) -> None:
         self._w = weights
+        self._shared = None if weights.shared is None else Gated(weights.shared)
 
     def __call__(self, m: mx.array) -> mx.array:
         """Pairs of a row and an expert, ordered by expert so that rows of one lie together."""
@@ -66,7 +71,15 @@ class Experts:
         experts, rows = chosen.reshape(-1)[pairs], m[pairs // w.used]
         inner = ACTIVATIONS[w.activation](w.gate(rows, experts)) * w.up(rows, experts)
         outs = w.down(inner, experts)[mx.argsort(pairs)].reshape(*chosen.shape, -1)
-        return (outs * shares[..., None]).sum(axis=1).astype(m.dtype)
+        total = (outs * shares[..., None]).sum(axis=1).astype(m.dtype)
+        return total if self._shared is None else total + self._of_shared(m, self._shared)
+
+    def _of_shared(self, m: mx.array, shared: Gated) -> mx.array:
+        gate = self._w.shared_gate
+        if gate is None:
+            return shared(m)
+        opened = mx.sigmoid(m.astype(mx.float32) @ gate)
+        return (opened[:, None] * shared(m)).astype(m.dtype)
 
 
 def routed(scores: mx.array, used: int) -> tuple[mx.array, mx.array]:

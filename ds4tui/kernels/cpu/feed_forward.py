@@ -24,6 +24,8 @@ FeedForward = Callable[[Floats], Floats]  # returns a new array
 def host_feed_forward(weights: FeedForwardWeights) -> FeedForward:
     """Copies the matrices to where its twin wants them; TypeError if they are not in NumPy."""
     if isinstance(weights, ExpertsWeights):
+        if weights.shared is not None:
+            raise ValueError("A shared expert is for the blocks of hybrids (hybrid.py).")
         return HostExperts(weights)
     return HostGated.of(weights)
 

@@ -1,5 +1,7 @@
 """The native twin of a matrix product: blocks of the file, where the file is mapped."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -75,6 +77,10 @@ class NativeStack(Stack):
         self._kernels, self._blocks = kernels, blocks
         self.matrices = [_struct(matrix, kind, (out, columns)) for matrix in blocks]
         self.expert_bytes = blocks.strides[0]
+
+    def products(self) -> list[Callable[[Floats], Floats]]:
+        """With each matrix, as NativeLinear.apply."""
+        return [partial(self._kernels.product, matrix) for matrix in self.matrices]
 
     def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
         rows, chosen = host_view(x), np.asarray(experts)
