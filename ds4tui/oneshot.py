@@ -17,7 +17,15 @@ from ds4tui.assistant import Assistant, Job
 from ds4tui.chat.messages import Message
 from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error, UsageError
-from ds4tui.events import Event, Failed, Finished, PrefillProgress, TokenText, as_json
+from ds4tui.events import (
+    Event,
+    Failed,
+    Finished,
+    PrefillProgress,
+    ReasoningText,
+    TokenText,
+    as_json,
+)
 from ds4tui.interrupts import ending_on_interrupt
 
 # Far more than any context holds; whoever pipes more has piped the wrong thing.
@@ -120,6 +128,8 @@ class Screen:
             self._write(event.text)
         if isinstance(event, PrefillProgress):
             self.note(prefill_words(event))
+        elif isinstance(event, ReasoningText):
+            self.note("thinking")
 
     def finish(self) -> None:
         """End the last line."""

@@ -46,6 +46,19 @@ def test_an_answer_that_ends_its_line_gets_no_second_end(
     assert capsys.readouterr().out == "one\n"
 
 
+def test_reasoning_is_no_part_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        assistant = FakeAssistant("<think>Hm.</think>Yes.")
+        assistant.format.template = "fake <think>"
+        assert ask(assistant, as_json=as_json) == 0
+        out, err = capsys.readouterr()
+        assert err == "" and (as_json or out == "Yes.\n")
+    thoughts = [
+        e["text"] for e in map(json.loads, out.splitlines()) if e["type"] == "ReasoningText"
+    ]
+    assert "".join(thoughts) == "Hm."
+
+
 def test_json_is_one_event_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(FakeAssistant(REPLY), as_json=True) == 0
     out, err = capsys.readouterr()

@@ -79,10 +79,18 @@ def _draft(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE draft (id INTEGER PRIMARY KEY CHECK (id = 1), text TEXT NOT NULL)")
 
 
+def _tool_calls(db: sqlite3.Connection) -> None:
+    # tool_calls is JSON: a list of [id, name, arguments]; arguments is JSON text itself, so that
+    # it stays to the byte what it was.
+    for column in ("reasoning", "tool_calls", "tool_call_id", "name"):
+        db.execute(f"ALTER TABLE messages ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
     ("0003_draft", _draft),
+    ("0004_tool_calls", _tool_calls),
 )
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, applied_names, migrate
 from ds4tui.chat.store_errors import explain
 from ds4tui.errors import StoreError
@@ -211,13 +211,22 @@ class ConversationStore:
         sampled_ids: Sequence[int] | None,
         status: MessageStatus,
         stats: dict[str, Any] | None,
+        reasoning: str = "",
+        tool_calls: Sequence[ToolCall] = (),
     ) -> None:
         """Write what is known of a message by now, whole."""
-        values = (_storable(text), _pack_ids(sampled_ids), _checked(status), _pack_stats(stats))
+        values = (
+            _storable(text),
+            _pack_ids(sampled_ids),
+            _checked(status),
+            _pack_stats(stats),
+            _storable(reasoning),
+            _pack_calls(tool_calls),
+        )
         with self._transaction() as db:
             cursor = db.execute(
-                "UPDATE messages SET text = ?, sampled_ids = ?, status = ?, stats = ?"
-                " WHERE id = ? RETURNING conversation_id",
+                "UPDATE messages SET text = ?, sampled_ids = ?, status = ?, stats = ?,"
+                " reasoning = ?, tool_calls = ? WHERE id = ? RETURNING conversation_id",
                 (*values, message_id),
             )
             row = cursor.fetchone()
@@ -393,17 +402,25 @@ class ConversationStore:
             _checked(status),
             _pack_stats(stats),
             time.time(),
+            _storable(message.reasoning),
+            _pack_calls(message.tool_calls),
+            _storable(message.tool_call_id),
+            _storable(message.name),
         )
         cursor = db.execute(
             "INSERT INTO messages (conversation_id, parent_id, role, text, sampled_ids, status,"
-            " stats, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            " stats, created_at, reasoning, tool_calls, tool_call_id, name)"
+            f" VALUES ({', '.join('?' * len(values))})",
             values,
         )
         self._touch(db, conversation_id)
         return _row_id(cursor)
 
 
-_COLUMNS = "m.id, m.parent_id, m.role, m.text, m.sampled_ids, m.status, m.stats, m.created_at"
+_COLUMNS = (
+    "m.id, m.parent_id, m.role, m.text, m.sampled_ids, m.status, m.stats, m.created_at,"
+    " m.reasoning, m.tool_calls, m.tool_call_id, m.name"
+)
 # A parent is always older than its child, so the path in order of ids is the path in order.
 _PATH_SQL = f"""
     WITH RECURSIVE path (id) AS (
@@ -444,9 +461,21 @@ def _pack_stats(stats: dict[str, Any] | None) -> str | None:
     return None if stats is None else json.dumps(stats)
 
 
+def _pack_calls(calls: Sequence[ToolCall]) -> str:
+    told = [[_storable(part) for part in (c.id, c.name, c.arguments)] for c in calls]
+    return json.dumps(told, ensure_ascii=False) if told else ""
+
+
+def _unpack_calls(text: str) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(*parts) for parts in json.loads(text)) if text else ()
+
+
 def _stored(row: tuple[Any, ...]) -> StoredMessage:
-    id_, parent_id, role, text, blob, status, stats, created_at = row
-    message = Message(role, text, _unpack_ids(blob))
+    id_, parent_id, role, text, blob, status, stats, created_at, *told = row
+    reasoning, calls, tool_call_id, name = told
+    message = Message(
+        role, text, _unpack_ids(blob), reasoning, _unpack_calls(calls), tool_call_id, name
+    )
     return StoredMessage(
         id_, parent_id, message, status, None if stats is None else json.loads(stats), created_at
     )

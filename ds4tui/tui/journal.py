@@ -52,11 +52,14 @@ class Journal:
         sampled_ids: Sequence[int] | None,
         status: MessageStatus,
         stats: dict[str, Any],
+        reasoning: str = "",
     ) -> None:
         """Write an answer's last word."""
         ids = None if sampled_ids is None else tuple(sampled_ids)
         try:
-            await self.ask(lambda s: s.update_message(answer_id, text, ids, status, stats))
+            await self.ask(
+                lambda s: s.update_message(answer_id, text, ids, status, stats, reasoning)
+            )
         except StoreError as exc:
             self._on_problem(exc)
 

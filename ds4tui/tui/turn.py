@@ -23,6 +23,7 @@ from ds4tui.events import (
     Finished,
     PrefillProgress,
     Queued,
+    ReasoningText,
     StopReason,
     TokenText,
     Usage,
@@ -83,6 +84,7 @@ class Turn:
         self._job: Job | None = None
         self._is_cancelled = False
         self._texts: list[str] = []
+        self._reasoning: list[str] = []
         self._ids: list[int] = []
         self._decision: Decision | None = None
         self._ending: Finished | Failed | None = None
@@ -143,19 +145,12 @@ class Turn:
         shown = ""
         progress = ""
         for event in events:
-            match event:
-                case TokenText(text=text, token_ids=ids):
-                    shown += text
-                    self._ids.extend(ids)
-                case Finished() | Failed():
-                    self._ending = event
-                case Decision():
-                    self._decision = event
-                    progress = f"{decision_words(event)}: {event.reason}"
-                case PrefillProgress():
-                    progress = prefill_words(event)
-                case Queued(ahead=ahead):
-                    progress = f"waiting: {ahead} before this one" if ahead else "starting"
+            if isinstance(event, TokenText | ReasoningText):
+                self._ids.extend(event.token_ids)
+            if isinstance(event, TokenText):
+                shown += event.text
+            else:
+                progress = self._note(event) or progress
         if progress and not self._texts:
             view.show_progress(progress)
         if shown:
@@ -163,6 +158,23 @@ class Turn:
                 view.show_progress("writing")
             self._texts.append(shown)
             await view.add_text(shown)
+
+    def _note(self, event: Event) -> str:
+        """Words about the work, "" for none."""
+        match event:
+            case ReasoningText(text=text):
+                self._reasoning.append(text)
+                return f"thinking: {len(self._ids):,} tokens"
+            case Finished() | Failed():
+                self._ending = event
+            case Decision():
+                self._decision = event
+                return f"{decision_words(event)}: {event.reason}"
+            case PrefillProgress():
+                return prefill_words(event)
+            case Queued(ahead=ahead):
+                return f"waiting: {ahead} before this one" if ahead else "starting"
+        return ""
 
     def _journal_now_and_then(self, answer_id: int) -> None:
         now = time.monotonic()
@@ -187,12 +199,13 @@ class Turn:
         finished = self._ending if isinstance(self._ending, Finished) else None
         ids = finished.token_ids if finished and finished.stop_string is None else None
         stats = self._stats(end)
-        await self._journal.end_turn(answer_id, end.text, ids, end.status, stats)
+        reasoning = "".join(self._reasoning)
+        await self._journal.end_turn(answer_id, end.text, ids, end.status, stats, reasoning)
         if end.answered:
             now = time.time()
             parent = self._chat.leaf_id
             asked = Message("user", self.question)
-            answer = Message("assistant", end.text, ids)
+            answer = Message("assistant", end.text, ids, reasoning)
             self._chat.path += [
                 StoredMessage(question_id, parent, asked, "complete", None, now),
                 StoredMessage(answer_id, question_id, answer, end.status, stats, now),

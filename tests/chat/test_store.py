@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, migrate
 from ds4tui.chat.store import STATUSES, ConversationStore, title_of
 from ds4tui.chat.store_errors import explain
@@ -65,6 +65,36 @@ def test_a_conversation_survives_the_process_with_ids_status_and_stats(
     assert loaded.path[0].id == asked and loaded.path[1].parent_id == asked
     assert loaded.path[1].status == "complete"
     assert loaded.path[1].stats == {"usage": {"ttft_ms": 1.5}}
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+CALLS = st.lists(st.builds(ToolCall, ANY_TEXT, ANY_TEXT, ANY_TEXT), max_size=3).map(tuple)
+MESSAGES = st.builds(
+    Message,
+    role=st.sampled_from(["system", "user", "assistant", "tool"]),
+    text=ANY_TEXT,
+    sampled_ids=st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=3).map(tuple),
+    reasoning=ANY_TEXT,
+    tool_calls=CALLS,
+    tool_call_id=ANY_TEXT,
+    name=ANY_TEXT,
+)
+
+
+@settings(max_examples=scaled(60), deadline=None)
+@given(added=MESSAGES, reasoning=ANY_TEXT, calls=CALLS)
+def test_messages_come_back_with_reasoning_calls_and_results(
+    added: Message, reasoning: str, calls: tuple[ToolCall, ...]
+) -> None:
+    store = ConversationStore.in_memory()
+    chat = store.create()
+    first = store.add_message(chat.id, None, added)
+    _, answered = store.begin_turn(chat.id, first, user("q"))
+    store.update_message(answered, "a", (1,), "complete", None, reasoning, calls)
+    path = store.load(chat.id).path
+    store.close()
+    assert path[0].message == added
+    assert path[2].message == Message("assistant", "a", (1,), reasoning, calls)
 
 
 def test_a_question_is_kept_before_its_answer_exists(opened: Opener, path: Path) -> None:

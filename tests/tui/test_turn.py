@@ -73,6 +73,21 @@ async def test_the_question_is_kept_before_the_engine_is_asked(store: Conversati
     assistant.close()
 
 
+async def test_reasoning_is_kept_beside_the_answer(store: ConversationStore) -> None:
+    assistant = FakeAssistant("<think>Hm.</think>Yes.")
+    assistant.format.template = "fake <think>"
+    journal = Journal(store, fail)
+    chat = OpenChat()
+    turn, view = started(assistant, journal, chat)
+    end = await turn.run(view)
+    assert (end.text, view.text) == ("Yes.", "Yes.")
+    [_, answer] = store.load(1).path
+    assert (answer.message.text, answer.message.reasoning) == ("Yes.", "Hm.")
+    assert answer.message == chat.path[-1].message
+    await journal.close()
+    assistant.close()
+
+
 async def test_text_is_kept_while_it_streams(
     store: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
