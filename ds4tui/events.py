@@ -73,6 +73,7 @@ class Decision(Event):
     origin: str = ""  # who asked: person | agent
     session: int = 0  # the number of the session that took it, from 1
     time_s: float = 0.0  # when, in seconds since 1970
+    tripwire: str = ""  # new with this decision, in words: many long prompts, and no reuse
 
     @classmethod
     def of(
@@ -83,6 +84,7 @@ class Decision(Event):
         origin: str = "",
         session: int = 0,
         time_s: float = 0.0,
+        tripwire: str = "",
     ) -> "Decision":
         """`windows`: what both sides share, how the live one goes on, how the wanted one does."""
         shared, live, wanted = windows
@@ -112,6 +114,7 @@ class Decision(Event):
             origin=origin,
             session=session,
             time_s=time_s,
+            tripwire=tripwire,
         )
 
 

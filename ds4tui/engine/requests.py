@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.errors import RequestError
 
@@ -64,9 +65,11 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One job: evaluate `timeline`, then sample until a stop token, string or limit."""
+    """One job: evaluate `timeline`, then sample until a stop token, string or limit. `outline`
+    says which positions are whose message."""
 
     timeline: Timeline
     sampling: SamplingParams = field(default_factory=SamplingParams)
     origin: Origin = "person"
     stop_token_ids: frozenset[int] = frozenset()
+    outline: Outline = ()
