@@ -1,0 +1,17 @@
+"""Qwen3.5, 3.6 and Qwen3.8-27B: hybrids, dense or with experts, as Qwen3-Next otherwise.
+
+Their files have the value heads tiled: the first of every key head, then the second of each.
+"""
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.models.decoder import DecoderConfig
+from ds4tui.engine.models.hybrid import dense, experts, hybrid
+
+
+def qwen35(gguf: GGUFFile) -> DecoderConfig:
+    """Both of these raise GGUFError for missing or impossible keys."""
+    return hybrid(gguf, dense(gguf), tiled=True)
+
+
+def qwen35moe(gguf: GGUFFile) -> DecoderConfig:
+    return hybrid(gguf, experts(gguf), tiled=True)

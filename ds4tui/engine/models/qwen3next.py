@@ -1,0 +1,10 @@
+"""Qwen3-Next: a hybrid with experts, whose value heads are grouped by the key head they read."""
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.models.decoder import DecoderConfig
+from ds4tui.engine.models.hybrid import experts, hybrid
+
+
+def qwen3next(gguf: GGUFFile) -> DecoderConfig:
+    """Raises GGUFError for missing or impossible keys."""
+    return hybrid(gguf, experts(gguf), tiled=False)
