@@ -83,3 +83,32 @@ def experts(
             own = gated(row, gate[e], up[e], down[e], activation)
             y[t] += own * scores[e] / scores[best].sum()
     return y
+
+
+def delta_rule(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, rates: np.ndarray, s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One row of one head at a time, as it is published, with s [Dv, Dk] a head: q, k [T, H, Dk],
+    v [T, H, Dv], g, rates [T, H] to o [T, H, Dv] and the last s."""
+    out, s = np.empty(v.shape), s.astype(np.float64)
+    for t in range(len(q)):
+        for h in range(q.shape[1]):
+            key, rate, kept = k[t, h].astype(np.float64), rates[t, h], np.exp(np.float64(g[t, h]))
+            erased = np.eye(len(key)) - rate * np.outer(key, key)
+            s[h] = kept * s[h] @ erased + rate * np.outer(v[t, h], key)
+            out[t, h] = s[h] @ q[t, h]
+    return out, s
+
+
+def convolved(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """rows [T, C], nothing before them, weight [C, K]: each channel over its last K rows."""
+    kernel = weight.shape[1]
+    padded = np.concatenate([np.zeros((kernel - 1, rows.shape[1])), rows])
+    out = np.empty(rows.shape)
+    for t in range(len(rows)):
+        out[t] = (padded[t : t + kernel].T * weight).sum(axis=1)
+    return out
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
