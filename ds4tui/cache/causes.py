@@ -1,6 +1,16 @@
-"""Why something must be evaluated again: a small vocabulary that people can learn."""
+"""Why something must be evaluated again: a small vocabulary that people can learn.
 
+A cause is read off two outlines at the position where the timelines part, off the images there,
+and off what is remembered of things that were evicted. It is never a guess about the person's
+wishes: where the outlines do not tell, the plainest name is taken.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+
+from ds4tui.cache.outline import Outline, Turn, turn_at
+from ds4tui.cache.timeline import ImageSpan
 
 
 class Cause(StrEnum):
@@ -18,3 +28,119 @@ class Cause(StrEnum):
     BRANCH_EVICTED = "branch evicted"
     MODEL_CHANGED = "model changed"
     SESSION_POISONED = "session poisoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Something that would have helped and is gone: its first `tokens` ids are the wanted
+    timeline's."""
+
+    cause: Cause
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two timelines that part: its length, turns and images."""
+
+    length: int
+    outline: Outline
+    spans: tuple[ImageSpan, ...]
+
+
+def divergence_cause(held: Side, wanted: Side, position: int) -> Cause | None:
+    """Why `wanted` does not go on at `position` as `held` does, which shares all before it.
+
+    None if it does: one of both ends there. Without outlines only images and the position can
+    tell.
+    """
+    if position >= held.length or position >= wanted.length:
+        return None
+    image = _image_cause(held, wanted, position)
+    if image is not None:
+        return image
+    if not held.outline or not wanted.outline:
+        return Cause.EARLY_MESSAGE_EDITED if position else Cause.OTHER_CONVERSATION
+    return _turn_cause(held.outline, wanted.outline, position)
+
+
+def _image_cause(held: Side, wanted: Side, position: int) -> Cause | None:
+    was = next((span for span in held.spans if span.start == position), None)
+    if was is None:
+        return None
+    now = next((span for span in wanted.spans if span.start == position), None)
+    kept = {span.fingerprint for span in wanted.spans}
+    if was.fingerprint in kept and now is None:
+        return None  # it has only moved: the text before it was changed
+    # A picture that stood later and has moved up means that this one is gone.
+    later = {span.fingerprint for span in held.spans if span.start > position}
+    if now is not None and now.fingerprint not in later:
+        return Cause.IMAGE_REPLACED
+    return Cause.IMAGE_REMOVED
+
+
+def _turn_cause(held: Outline, wanted: Outline, position: int) -> Cause:
+    was, now = turn_at(held, position), turn_at(wanted, position)
+    if _is_system(was) or _is_system(now):
+        return _system_cause(was, now)
+    if _is_reply(was) and now is not None and now.role == "assistant":
+        return _reply_cause(was, now)
+    if not any(turn.end <= position and turn.role not in _BEFORE_MESSAGES for turn in wanted):
+        return _first_message_cause(held, wanted, position)
+    if was is not None and now is not None and _says_the_same(was, now):
+        # The words stayed, the template's changed: the marks of thinking move with the last turn.
+        return Cause.THINKING_DROPPED
+    return Cause.EARLY_MESSAGE_EDITED
+
+
+_BEFORE_MESSAGES = ("system", "opening")
+
+
+def _is_system(turn: Turn | None) -> bool:
+    return turn is not None and turn.role == "system"
+
+
+def _is_reply(turn: Turn | None) -> bool:
+    # What was sampled behind the last turn may not be in an outline yet.
+    return turn is None or turn.role in ("assistant", "opening")
+
+
+def _system_cause(was: Turn | None, now: Turn | None) -> Cause:
+    if was is not None and now is not None and was.role == now.role:
+        if was.tools_digest != now.tools_digest and was.digest == now.digest:
+            return Cause.TOOLS_CHANGED
+    return Cause.SYSTEM_TEXT_CHANGED
+
+
+def _reply_cause(was: Turn | None, now: Turn) -> Cause:
+    if was is None or not was.digest:  # what was sampled is not known as text
+        dropped = was is not None and was.has_reasoning and not now.has_reasoning
+        return Cause.THINKING_DROPPED if dropped else Cause.REPLY_RESERIALISED
+    if was.digest != now.digest or was.calls_digest != now.calls_digest:
+        return Cause.EARLY_MESSAGE_EDITED
+    if was.has_reasoning != now.has_reasoning:
+        return Cause.THINKING_DROPPED
+    return Cause.TOOL_ARGUMENTS_REORDERED if now.calls_digest else Cause.REPLY_RESERIALISED
+
+
+def _first_message_cause(held: Outline, wanted: Outline, position: int) -> Cause:
+    """The first message differs: an edit if anything that was said later is said again."""
+    later = {(t.role, t.digest) for t in held if t.start > position and t.digest}
+    again = any((t.role, t.digest) in later for t in wanted if t.start > position)
+    return Cause.EARLY_MESSAGE_EDITED if again else Cause.OTHER_CONVERSATION
+
+
+def _says_the_same(was: Turn, now: Turn) -> bool:
+    return was.role == now.role and was.digest == now.digest and bool(was.digest)
+
+
+def lost_cause(lost: Iterable[Lost], held: int, kept: int, keepable: int) -> Cause | None:
+    """Of what is gone, what would have helped: a branch that reached beyond `held`, or a
+    snapshot behind `kept`, as far as `keepable`."""
+    snapshots = False
+    for thing in lost:
+        if thing.cause is Cause.SNAPSHOT_EVICTED:
+            snapshots = snapshots or kept < thing.tokens <= keepable
+        elif thing.tokens > held:
+            return thing.cause
+    return Cause.SNAPSHOT_EVICTED if snapshots else None

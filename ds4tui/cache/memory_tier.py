@@ -113,6 +113,7 @@ class MemoryTier:
                         entry.start,
                         end,
                         common,
+                        entry.nbytes,
                         can_rewind,
                         entry.outline,
                         entry.timeline.spans,

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from ds4tui.cache.causes import Cause
+from ds4tui.cache.causes import Lost
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import ImageSpan
 
-HolderKind = Literal["parked", "segment", "page"]
+HolderKind = Literal["live", "parked", "segment", "page"]
 
 # The session's own live state, where a holder is named.
 HOLDER_LIVE = 0
@@ -63,7 +63,8 @@ class HeldRows:
 
     "parked": a whole state (start = 0) that `can_rewind` as it says and can be gone on with;
     "segment": a copied run of rows, of use once [0, start) comes from elsewhere; "page": a run
-    on disk.
+    on disk; "live": the session's own state, which no look-up returns. `nbytes` is what it takes
+    in memory.
     """
 
     holder_id: int
@@ -71,6 +72,7 @@ class HeldRows:
     start: int
     end: int
     common: int
+    nbytes: int = 0
     can_rewind: Callable[[int], bool] | None = None
     outline: Outline = ()
     spans: tuple[ImageSpan, ...] = ()
@@ -87,15 +89,6 @@ class HeldSnapshot:
     snapshot_id: int
     position: int
     on_disk: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Something that would have helped and is gone: its first `tokens` ids are the wanted
-    timeline's."""
-
-    cause: Cause
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,58 @@
 """How a session gets from its timeline to a wanted one, as a pure value with its reason.
 
 `plan_sync` decides, nothing here acts: the session executes a SyncPlan, the log, the panel and
-HTTP show it. Capability is a question to the state (`can_rewind`), asked before anything
-changes. The kinds: `extend` keeps all that is resident, `rewind` truncates to a prefix of it,
-`cold` starts from nothing.
+HTTP show it. Look-ups (`Offers`) happen before and are passed in, capability is a question to the
+states (`can_rewind`), asked before anything changes. Which ways there are and what each costs is
+`cache.candidates`; the words are `cache.reasons` and `cache.causes`.
 
-**Grade.** What `extend` and `rewind` keep is *restore-exact*: the kept rows are bit for bit what
-they were when they were first reached, since truncation leaves them untouched. A `cold` plan
-keeps nothing and is *recompute-equal*: the same mathematics, perhaps in other chunks than an
-earlier run of the same prompt, so its numbers may differ from that run's by rounding. (A cold
-run beside a kept state is likewise recompute-equal to it; only the kept rows are exact.)
+The kinds: `extend` keeps all that is live, `rewind` a prefix of it and nothing else, `restore`
+takes anything from a parked state, a segment or a snapshot, `load` anything from disk, `cold`
+starts from nothing. Invariants (tests name them; those of ways are in `cache.candidates`):
+
+  (1) kept + to_evaluate = prompt, to_evaluate >= 1, dropped = live - min(kept, common).
+  (2) A prompt that is wholly resident costs one token (or the image it ends in) on every family,
+      if a state or snapshot stands just before it.
+  (3) Planning changes nothing, and the same arguments give the same plan.
+  (4) An id is compared once with the live timeline; no copy of a timeline is made.
+  (5) A cause is given whenever something that was computed before is computed again, as far as
+      the vocabulary has a word for it; never when all that is evaluated is new.
+
+**Grade.** What is kept is *restore-exact*: bit for bit the rows that were computed for these ids,
+since truncating, parking and copying leave them untouched. A `cold` plan keeps nothing and is
+*recompute-equal*: the same mathematics, perhaps in other chunks than an earlier run of the same
+prompt, so its numbers may differ from that run's by rounding. (What is evaluated again beside
+kept rows is likewise recompute-equal; only the kept rows are exact.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from ds4tui.cache.causes import Cause
-from ds4tui.cache.offers import DEFAULT_RATES, HOLDER_LIVE, NO_OFFERS, Offers, Rates, Sizes
+from ds4tui.cache.candidates import Base, PutAway, RowPart, Situation, Way, best_way, covered_to
+from ds4tui.cache.causes import Cause, Side, divergence_cause, lost_cause
+from ds4tui.cache.offers import (
+    DEFAULT_RATES,
+    HOLDER_LIVE,
+    NO_OFFERS,
+    HeldRows,
+    Offers,
+    Rates,
+    Sizes,
+)
 from ds4tui.cache.outline import Outline
+from ds4tui.cache.reasons import reason
 from ds4tui.cache.timeline import Timeline
+
+__all__ = ["Base", "Divergence", "PlanKind", "PutAway", "RowPart", "SyncPlan", "plan_sync"]
 
 # "memory" (the live state), "parked", "segment", "snapshot", "disk", joined by "+"; or "none".
 Source = str
 Grade = Literal["restore-exact", "recompute-equal"]
-Base = Literal["live", "parked", "fresh"]
-PutAway = Literal["nothing", "whole", "tail", "drop"]
 Images = Literal["match", "changed", "removed", "none"]
 
 # Enough to recognise the words around a divergence in a log or panel, few enough for one line.
 _WINDOW = 8
-
 
 NO_SIZES = Sizes()
 
@@ -56,22 +77,25 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPart:
-    """Rows [start, end) are copied from `holder`, a HeldRows id or HOLDER_LIVE."""
-
-    holder: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """Counts are tokens. kept + to_evaluate = prompt, to_evaluate >= 1, kept <= common,
-    dropped = live - kept.
+    """Counts are tokens; see the invariants above.
 
-    `images` says how the resident images fare: `match` (all are in the prompt, in the same
-    order; new ones may follow), `changed` (the first that does not has another picture in its
-    place), `removed` (it is gone), `none` (no image is resident).
+    `images` says how the live images fare: `match` (all are in the prompt, in the same order; new
+    ones may follow), `changed` (the first that does not has another picture in its place),
+    `removed` (it is gone), `none` (no image is live).
+
+    How it is done: go on with `base`, of which the first `base_rows` rows stay ("live": the
+    session's own state; "parked": the tier's `base_id`; "fresh": a new state); copy `parts`
+    behind them, up to `kept`; set the bounded part from `snapshot_id` (it stands at `kept`), or
+    leave it to the base's own rewind if that is None.
+
+    `put_away` is what becomes of the live state first: "nothing" is left of it, it is parked
+    "whole", its "tail" [tail_start, live) is copied into a segment, or that is given up ("drop").
+    `base_tail` says the same of the rows of a parked base from `base_rows` on.
+
+    `held` is the longest prefix that anything resident matches, `replayed` what of it is
+    computed again although its rows are there (the bounded part was not). `cause` is why anything
+    must be evaluated again, None if all of it is new.
     """
 
     kind: PlanKind
@@ -104,6 +128,11 @@ class SyncPlan:
         ids = {part.holder for part in self.parts if part.holder != HOLDER_LIVE}
         return frozenset(ids | {i for i in (self.base_id, self.snapshot_id) if i is not None})
 
+    @property
+    def tail_start(self) -> int:
+        """The first of the live state's rows that the wanted state does not keep."""
+        return self.live - self.dropped
+
 
 def plan_sync(
     live: Timeline,
@@ -120,89 +149,130 @@ def plan_sync(
     has_window: bool = False,
     emptied: Cause | None = None,
 ) -> SyncPlan:
-    """The cheapest true way from `live` to `wanted`.
+    """The cheapest true way from `live` to `wanted`: the least estimated time, where a branch that
+    is given up counts half of what it took to compute; ties to fewer tokens.
 
-    `can_rewind(to)` says whether the state can be truncated to its first `to` positions; it is
-    asked at most once, and not when nothing has to be dropped. `poisoned` is why the live state
-    cannot be trusted, None when it can. A wanted timeline that is wholly resident has its last
-    token (or the image it ends in) evaluated again: its logits are needed.
+    `can_rewind(to)` says whether the live state can be truncated to its first `to` positions; it
+    is asked at most once for a position, and not when nothing has to be dropped.
+    `needs_snapshots`: some layer has a bounded part; `has_window`: one is a window. `poisoned` is
+    why the live state cannot be trusted, None when it can; `emptied` why nothing is live, where
+    that is to be told. A wanted timeline that is wholly resident has its last token (or the image
+    it ends in) evaluated again: its logits are needed.
 
     Raises ValueError for an empty `wanted`: there is nothing to evaluate.
     """
     if not len(wanted):
         raise ValueError("an empty timeline cannot be evaluated")
     common = live.common_prefix(wanted)
-    # Some row must be evaluated to get logits: the last one, or the image it belongs to.
-    keepable = min(common, wanted.snapped(len(wanted) - 1))
-    obstacle = _obstacle(live, common, keepable, can_rewind, poisoned)
-    kept = 0 if obstacle else keepable
-    dropped = len(live) - kept
+    is_trusted = poisoned is None
+    situation = Situation(
+        live=len(live) if is_trusted else 0,
+        common=common if is_trusted else 0,
+        prompt=len(wanted),
+        # Some row must be evaluated to get logits: the last one, or the image it belongs to.
+        limit=wanted.snapped(len(wanted) - 1),
+        can_rewind=can_rewind,
+        needs_snapshots=needs_snapshots,
+        offers=offers,
+        rates=rates,
+        sizes=sizes,
+    )
+    held = covered_to(situation.holders())
+    way = best_way(situation)
+    replayed = max(0, min(held, situation.limit) - way.kept)
+    cause = (
+        Cause.SESSION_POISONED
+        if not is_trusted
+        else _cause(
+            situation,
+            way,
+            held,
+            Side(len(live), live_outline, live.spans),
+            Side(len(wanted), wanted_outline, wanted.spans),
+            has_window=has_window,
+            emptied=emptied,
+        )
+    )
     return SyncPlan(
-        held=common,
-        replayed=keepable - kept,
-        base="live" if kept else "fresh",
-        base_rows=kept,
-        put_away="drop" if dropped else "nothing",
-        estimated_ms=rates.prefill_ms(len(wanted) - kept),
-        kind=_kind(kept, len(live)),
-        kept=kept,
-        dropped=len(live) - kept,
-        to_evaluate=len(wanted) - kept,
+        kind=_kind(situation, way),
+        kept=way.kept,
+        dropped=len(live) - min(way.kept, common),
+        to_evaluate=len(wanted) - way.kept,
         live=len(live),
         prompt=len(wanted),
         common=common,
-        source="memory" if kept else "none",
-        grade="restore-exact" if kept else "recompute-equal",
+        source="+".join(_sources(situation, way)) or "none",
+        grade="restore-exact" if way.kept else "recompute-equal",
         images=_images(live, wanted),
         divergence=_divergence(live, wanted, common),
-        reason=(
-            f"{obstacle}: {_tokens(len(wanted))} from the start"
-            if obstacle
-            else _reason(len(live), len(wanted), common, kept)
-        ),
+        reason=reason(situation, way, held, cause, poisoned),
+        held=held,
+        replayed=replayed,
+        base=way.base,
+        base_id=way.base_id,
+        base_rows=way.base_rows,
+        base_tail=way.base_tail,
+        parts=way.parts,
+        snapshot_id=way.snapshot.snapshot_id if way.snapshot is not None else None,
+        put_away=way.put_away,
+        estimated_ms=way.estimated_ms,
+        cause=cause,
     )
 
 
-def _kind(kept: int, live: int) -> PlanKind:
-    if not kept:
+def _cause(
+    situation: Situation,
+    way: Way,
+    held: int,
+    live: Side,
+    wanted: Side,
+    *,
+    has_window: bool,
+    emptied: Cause | None,
+) -> Cause | None:
+    nearest = _nearest(situation.offers.rows, situation.common)
+    side = live if nearest is None else Side(nearest.end, nearest.outline, nearest.spans)
+    at = situation.common if nearest is None else nearest.reach
+    why_parted = divergence_cause(side, wanted, at) if at >= held and side.length else None
+    replayed = min(held, situation.limit) - way.kept
+    lost = lost_cause(situation.offers.lost, held, way.kept, min(held, situation.limit))
+    if lost is not None:
+        return lost
+    # Two things may be at work: the one that costs more is told.
+    if has_window and replayed > max(0, situation.prompt - held if why_parted else 0):
+        return Cause.WINDOW_WRAPPED
+    return why_parted or (emptied if not situation.live else None)
+
+
+def _nearest(rows: Sequence[HeldRows], live_common: int) -> HeldRows | None:
+    """The holder that shares more with the wanted timeline than the live state does."""
+    nearest = max(rows, key=lambda held: held.reach, default=None)
+    return nearest if nearest is not None and nearest.reach > live_common else None
+
+
+def _kind(situation: Situation, way: Way) -> PlanKind:
+    if not way.kept:
         return PlanKind.COLD
-    return PlanKind.EXTEND if kept == live else PlanKind.REWIND
+    sources = _sources(situation, way)
+    if "disk" in sources:
+        return PlanKind.LOAD
+    if sources != ["memory"]:
+        return PlanKind.RESTORE
+    is_whole = way.base == "live" and way.kept == situation.live
+    return PlanKind.EXTEND if is_whole else PlanKind.REWIND
 
 
-def _obstacle(
-    live: Timeline,
-    common: int,
-    keepable: int,
-    can_rewind: Callable[[int], bool],
-    poisoned: str | None,
-) -> str:
-    """Why nothing can be kept, in words; "" if something can."""
-    if poisoned is not None:
-        return f"the state was given up ({poisoned})"
-    if not len(live):
-        return "nothing is resident"
-    if not common:
-        return f"nothing in common with the {_tokens(len(live))} that are resident"
-    if not keepable:
-        return "the prompt has nothing before its last token"
-    if keepable < len(live) and not can_rewind(keepable):
-        return f"the state cannot go back from {len(live):,} to {keepable:,}"
-    return ""
-
-
-def _reason(live: int, prompt: int, common: int, kept: int) -> str:
-    dropped, new = live - kept, prompt - kept
-    if not dropped:
-        return f"{_tokens(new, 'new ')} after {kept:,} that are resident"
-    if common == prompt:
-        again = "one token" if new == 1 else _tokens(new)
-        rest = f"; {_tokens(live - common)} after it dropped" if live > common else ""
-        return f"{again} evaluated again: the whole prompt is resident{rest}"
-    return f"fork at {kept:,}: {_tokens(dropped)} of the old branch dropped, {new:,} new"
-
-
-def _tokens(count: int, adjective: str = "") -> str:
-    return f"{count:,} {adjective}token{'' if count == 1 else 's'}"
+def _sources(situation: Situation, way: Way) -> list[str]:
+    kinds = {held.holder_id: held.kind for held in situation.offers.rows}
+    kinds[HOLDER_LIVE] = "live"
+    used = {kinds[part.holder] for part in way.parts}
+    if way.base != "fresh":
+        used.add("live" if way.base == "live" else "parked")
+    names = {"memory": "live" in used, "parked": "parked" in used, "segment": "segment" in used}
+    on_disk = way.snapshot is not None and way.snapshot.on_disk
+    names["snapshot"] = way.snapshot is not None and not on_disk
+    names["disk"] = "page" in used or on_disk
+    return [name for name, is_used in names.items() if is_used]
 
 
 def _images(live: Timeline, wanted: Timeline) -> Images:

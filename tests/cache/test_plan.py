@@ -43,12 +43,12 @@ FOUNDING = [
     (
         (165_755, 4_977, 4_973),
         (PlanKind.REWIND, 4_973, 4),
-        "fork at 4,973: 160,782 tokens of the old branch dropped, 4 new",
+        "fork at 4,973 (early message edited): 160,782 tokens of the old branch dropped, 4 new",
     ),
     (
         (340_263, 340_551, 340_144),
         (PlanKind.REWIND, 340_144, 407),
-        "fork at 340,144: 119 tokens of the old branch dropped, 407 new",
+        "fork at 340,144 (early message edited): 119 tokens of the old branch dropped, 407 new",
     ),
     (
         (4_973, 5_385, 4_973),
@@ -186,7 +186,7 @@ def test_the_laws(live: list[int], wanted: list[int], slack: int, is_poisoned: b
     assert plan.kept + plan.to_evaluate == plan.prompt == len(wanted)
     assert plan.to_evaluate >= 1
     assert 0 <= plan.kept <= plan.common <= min(plan.live, plan.prompt)
-    assert plan.dropped == plan.live - plan.kept
+    assert plan.dropped == plan.live - min(plan.kept, plan.common)
     assert live[: plan.kept] == wanted[: plan.kept]
     assert (plan.kind is PlanKind.COLD) == (plan.kept == 0)
     assert (plan.kind is PlanKind.EXTEND) == (0 < plan.kept == plan.live)

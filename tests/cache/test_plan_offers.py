@@ -1,0 +1,310 @@
+"""plan_sync over a live state and what is held beside it, with the numbers that founded the
+project, for families that truncate and for families that need snapshots."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ds4tui.cache.offers import (
+    HOLDER_LIVE,
+    Evictable,
+    HeldRows,
+    HeldSnapshot,
+    Offers,
+    Rates,
+    Sizes,
+)
+from ds4tui.cache.plan import PlanKind, RowPart, SyncPlan, plan_sync
+from ds4tui.cache.timeline import Timeline
+from tests.cache.test_plan import always, must_not_ask, never, sharing
+
+GB = 10**9
+ROOMY = 10**15
+SIZES = Sizes(row_bytes=100_000)
+RECURRENT = Sizes(row_bytes=65_536, snapshot_bytes=146_800_000)
+RATES = Rates(prefill_tokens_per_s=1000, copy_bytes_per_s=10 * GB, load_bytes_per_s=1 * GB)
+
+
+def plan_of(
+    live: Timeline,
+    wanted: Timeline,
+    *rows: HeldRows,
+    snapshots: tuple[tuple[int, int], ...] = (),
+    free_bytes: int = ROOMY,
+    can_rewind: Callable[[int], bool] = always,
+    **others: Any,
+) -> SyncPlan:
+    held = tuple(HeldSnapshot(*snapshot) for snapshot in snapshots)
+    offers = Offers(rows, held, free_bytes=free_bytes, evictable=others.pop("evictable", ()))
+    others = {"sizes": SIZES, "rates": RATES, **others}
+    return plan_sync(live, wanted, can_rewind=can_rewind, offers=offers, **others)
+
+
+def bounded(live: Timeline, wanted: Timeline, *rows: HeldRows, **others: Any) -> SyncPlan:
+    """Of a family whose state says that it cannot go back."""
+    others = {"can_rewind": never, "sizes": RECURRENT, **others}
+    return plan_of(live, wanted, *rows, needs_snapshots=True, **others)
+
+
+def parked(holder: int, end: int, common: int, can_rewind: Any = always) -> HeldRows:
+    return HeldRows(holder, "parked", 0, end, common, end * SIZES.row_bytes, can_rewind)
+
+
+def segment(holder: int, start: int, end: int, common: int) -> HeldRows:
+    return HeldRows(holder, "segment", start, end, common)
+
+
+def page(holder: int, start: int, end: int, common: int) -> HeldRows:
+    return HeldRows(holder, "page", start, end, common)
+
+
+# -- the founding reports ------------------------------------------------------------------------
+
+
+def test_a_prompt_wholly_resident_in_a_longer_session_costs_one_token() -> None:
+    plan = plan_of(*sharing(165_755, 4_977, 4_977))
+    assert (plan.kept, plan.to_evaluate, plan.replayed, plan.cause) == (4_976, 1, 0, None)
+    assert (plan.base, plan.put_away) == ("fresh", "whole")
+    assert plan.parts == (RowPart(HOLDER_LIVE, 0, 4_976),)
+    assert plan.reason == (
+        "one token evaluated again: the whole prompt is resident; "
+        "the old branch of 165,755 tokens is parked whole"
+    )
+
+
+def test_a_fork_evaluates_four_and_the_old_branch_stays_whole() -> None:
+    plan = plan_of(*sharing(165_755, 4_977, 4_973))
+    assert (plan.kept, plan.to_evaluate, plan.dropped) == (4_973, 4, 160_782)
+    assert (plan.kind, plan.base, plan.put_away) == (PlanKind.REWIND, "fresh", "whole")
+    assert "the old branch of 165,755 tokens is parked whole, 4 new" in plan.reason
+
+
+def test_going_back_to_the_old_branch_costs_its_new_tokens_only() -> None:
+    live, wanted = sharing(4_977, 165_755 + 412, 4_973)
+    plan = plan_of(live, wanted, parked(1, 165_755, 165_755))
+    assert (plan.kept, plan.to_evaluate, plan.source) == (165_755, 412, "parked")
+    assert (plan.base, plan.base_id, plan.base_rows, plan.parts) == ("parked", 1, 165_755, ())
+    assert (plan.kind, plan.put_away, plan.cause) == (PlanKind.RESTORE, "whole", None)
+    assert plan.reason == (
+        "412 new tokens after 165,755 that are held: 165,755 from a parked branch; "
+        "the old branch of 4,977 tokens is parked whole"
+    )
+
+
+def test_a_tail_mismatch_evaluates_the_tail() -> None:
+    plan = plan_of(*sharing(340_263, 340_551, 340_144))
+    assert (plan.kept, plan.to_evaluate, plan.dropped) == (340_144, 407, 119)
+    assert (plan.base, plan.base_rows, plan.put_away) == ("live", 340_144, "tail")
+    assert plan.tail_start == 340_144
+    assert "119 tokens of the old branch are kept aside" in plan.reason
+
+
+@pytest.mark.parametrize(
+    ("sizes", "at", "evaluated"),
+    [
+        ((165_755, 4_977, 4_977), 4_976, 1),
+        ((165_755, 4_977, 4_973), 4_973, 4),
+        ((340_263, 340_551, 340_144), 340_144, 407),
+    ],
+)
+def test_the_same_for_a_family_that_needs_snapshots(
+    sizes: tuple[int, int, int], at: int, evaluated: int
+) -> None:
+    plan = bounded(*sharing(*sizes), snapshots=((7, at), (8, 100), (9, at + 1_000)))
+    assert (plan.kept, plan.to_evaluate, plan.snapshot_id) == (at, evaluated, 7)
+    assert (plan.replayed, plan.source) == (0, "memory+snapshot")
+    assert plan.put_away == ("whole" if sizes[0] == 165_755 else "tail")
+
+
+def test_a_family_that_cannot_rewind_does_not_lose_its_state_by_trying() -> None:
+    plan = bounded(*sharing(165_755, 4_977, 4_973))
+    assert (plan.kind, plan.kept, plan.base) == (PlanKind.COLD, 0, "fresh")
+    assert (plan.put_away, plan.held, plan.replayed) == ("whole", 4_973, 4_973)
+    assert plan.reason == (
+        "the state cannot go back from 165,755 to 4,973: 4,977 tokens from the start; "
+        "the old branch of 165,755 tokens is parked whole"
+    )
+
+
+def test_going_back_to_a_parked_state_that_cannot_rewind() -> None:
+    live, wanted = sharing(4_977, 165_755 + 412, 4_973)
+    plan = bounded(live, wanted, parked(1, 165_755, 165_755, never))
+    assert (plan.kept, plan.to_evaluate, plan.base) == (165_755, 412, "parked")
+
+
+def test_an_exact_hit_of_a_parked_state_needs_a_snapshot_before_its_last_token() -> None:
+    """T25, T26, T39: nothing is fed twice, and nothing is claimed that no state stands for."""
+    live, wanted = sharing(10, 500, 0)
+    held = parked(1, 500, 500, never)
+    assert bounded(live, wanted, held).kept == 0
+    plan = bounded(live, wanted, held, snapshots=((2, 499),))
+    assert (plan.kept, plan.to_evaluate, plan.base, plan.snapshot_id) == (499, 1, "parked", 2)
+    assert (plan.base_rows, plan.base_tail) == (499, "nothing")
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def test_rows_come_from_several_holders() -> None:
+    live, wanted = sharing(50, 400, 40)
+    plan = plan_of(
+        live, wanted, segment(1, 30, 100, 90), segment(2, 90, 200, 200), segment(3, 60, 95, 95)
+    )
+    assert plan.parts == (RowPart(1, 40, 90), RowPart(2, 90, 200))
+    assert (plan.base, plan.base_rows, plan.kept, plan.source) == (
+        "live",
+        40,
+        200,
+        "memory+segment",
+    )
+
+
+def test_a_segment_without_its_prefix_is_of_no_use() -> None:
+    """Invariant 2 of ways."""
+    plan = plan_of(*sharing(50, 400, 40), segment(1, 41, 300, 300))
+    assert (plan.kept, plan.held) == (40, 40)
+
+
+def test_a_snapshot_whose_rows_are_not_covered_is_of_no_use() -> None:
+    live, wanted = sharing(50, 400, 40)
+    assert bounded(live, wanted, snapshots=((7, 41),)).kept == 0
+    assert bounded(live, wanted, snapshots=((7, 41), (8, 35))).kept == 35
+    assert bounded(live, wanted, segment(1, 40, 41, 41), snapshots=((7, 41),)).kept == 41
+
+
+def test_a_bounded_state_is_never_made_of_rows_alone() -> None:
+    """Invariant 3 of ways (T24, T28, T30)."""
+    plan = bounded(*sharing(50, 400, 40), parked(1, 300, 250, never), segment(2, 0, 399, 399))
+    assert (plan.kept, plan.held) == (0, 399)
+
+
+def test_a_window_goes_back_within_its_slack_without_a_snapshot() -> None:
+    live, wanted = sharing(1_000, 1_010, 990)
+    plan = bounded(live, wanted, can_rewind=lambda to: to >= 980, has_window=True)
+    assert (plan.kept, plan.base, plan.snapshot_id, plan.put_away) == (990, "live", None, "tail")
+
+
+def test_a_replay_is_told() -> None:
+    plan = bounded(*sharing(1_000, 1_010, 990), snapshots=((7, 900),), has_window=True)
+    assert (plan.kept, plan.held, plan.replayed, plan.to_evaluate) == (900, 990, 90, 110)
+    assert "90 tokens before that evaluated again from 900, the nearest snapshot" in plan.reason
+    assert plan.cause == "window wrapped"
+
+
+def test_nothing_snaps_to_a_grid() -> None:
+    """T33, T35, T41: whatever is shared is kept, to the token."""
+    for common in (1, 2, 63, 64, 65, 527, 528, 529, 1_500, 1_600, 2_047, 2_049):
+        live, wanted = sharing(2_300, 2_290, common)
+        assert plan_of(live, wanted).kept == common
+        exact = bounded(live, wanted, snapshots=((1, common),), sizes=Sizes(1, 1))
+        assert exact.kept == common
+
+
+# -- what becomes of the old branch --------------------------------------------------------------
+
+
+def test_the_smaller_side_is_copied() -> None:
+    """Invariant 6 of ways."""
+    for common in (10, 400, 499, 500, 501, 700, 999):
+        plan = plan_of(*sharing(1_000, 1_000, common))
+        smaller = "whole" if common < 500 else "tail"
+        assert (common, plan.put_away) == (common, smaller)
+        assert plan.base == ("fresh" if smaller == "whole" else "live")
+
+
+def test_without_room_the_live_state_is_cut_not_copied() -> None:
+    plan = plan_of(*sharing(165_755, 4_977, 4_973), free_bytes=0)
+    assert (plan.base, plan.put_away, plan.parts) == ("live", "drop", ())
+    assert "160,782 tokens of the old branch dropped (no room)" in plan.reason
+
+
+def test_what_is_worth_less_makes_room_and_what_is_used_does_not() -> None:
+    """Invariant 5 of ways."""
+    live, wanted = sharing(1_000, 2_000, 400)
+    own = 1_000 * SIZES.row_bytes
+    cheap = Evictable(5, 1.0, own)
+    dear = Evictable(6, 1e9, own)
+    used = Evictable(9, 1.0, own)
+    held = segment(9, 400, 1_500, 1_500)
+    assert plan_of(live, wanted, held, free_bytes=0, evictable=(cheap,)).put_away == "whole"
+    for others in ((dear,), (used,)):
+        plan = plan_of(live, wanted, held, free_bytes=0, evictable=others)
+        assert (plan.kept, plan.put_away) == (1_500, "drop")
+
+
+def test_a_parked_state_that_is_taken_makes_room_for_the_live_one() -> None:
+    live, wanted = sharing(1_000, 1_100, 4)
+    plan = plan_of(live, wanted, parked(3, 1_050, 1_050), free_bytes=0)
+    assert (plan.base, plan.put_away) == ("parked", "whole")
+
+
+def test_the_end_of_a_parked_base_is_kept_aside() -> None:
+    live, wanted = sharing(10, 1_100, 4)
+    plan = plan_of(live, wanted, parked(3, 1_050, 1_000))
+    assert (plan.base, plan.base_rows, plan.base_tail) == ("parked", 1_000, "tail")
+    short = plan_of(*sharing(10, 150, 4), parked(3, 1_050, 100))
+    assert (short.base, short.parts, short.kept) == ("fresh", (RowPart(3, 0, 100),), 100)
+
+
+def test_a_live_state_that_the_prompt_goes_on_from_leaves_no_branch() -> None:
+    plan = plan_of(*sharing(100, 100, 100))
+    assert (plan.kept, plan.dropped, plan.put_away) == (99, 1, "nothing")
+    longer = plan_of(*sharing(100, 400, 100), parked(1, 300, 300))
+    assert (longer.base, longer.kept, longer.put_away) == ("parked", 300, "nothing")
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def test_loading_slower_than_computing_is_not_done() -> None:
+    live, wanted = sharing(10, 5_000, 10)
+    on_disk = page(4, 10, 4_000, 4_000)
+    fast = plan_of(live, wanted, on_disk)
+    assert (fast.kind, fast.kept, fast.source) == (PlanKind.LOAD, 4_000, "memory+disk")
+    slow = plan_of(live, wanted, on_disk, rates=Rates(1000, 20, 1e10, 1e6))
+    assert (slow.kind, slow.kept) == (PlanKind.EXTEND, 10)
+    assert slow.estimated_ms == 4_990
+
+
+def test_memory_is_read_before_disk() -> None:
+    live, wanted = sharing(10, 5_000, 10)
+    plan = plan_of(live, wanted, page(4, 0, 4_000, 4_000), segment(5, 500, 1_500, 1_500))
+    assert plan.parts == (RowPart(4, 10, 500), RowPart(5, 500, 1_500), RowPart(4, 1_500, 4_000))
+
+
+def test_a_poisoned_state_gives_nothing_but_the_tier_does() -> None:
+    live, wanted = sharing(500, 600, 500)
+    plan = plan_of(live, wanted, parked(1, 450, 450), can_rewind=must_not_ask, poisoned="a fault")
+    assert (plan.kept, plan.base, plan.source) == (450, "parked", "parked")
+    assert plan.cause == "session poisoned"
+
+
+def test_a_plan_names_all_that_it_uses() -> None:
+    live, wanted = sharing(10, 900, 4)
+    plan = bounded(
+        live, wanted, parked(1, 500, 500, never), segment(2, 500, 800, 800), snapshots=((3, 800),)
+    )
+    assert (plan.kept, plan.uses) == (800, {1, 2, 3})
+
+
+def test_one_comparison_whatever_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariant 4: hundreds of offers cost no further look at the ids."""
+    counted: list[int] = []
+    original = Timeline.common_prefix
+
+    def counting(self: Timeline, other: Timeline) -> int:
+        counted.append(len(other))
+        return original(self, other)
+
+    live, wanted = sharing(340_263, 340_551, 340_144)
+    held = [parked(i, 10_000 + i, 5_000 + i) for i in range(1, 300)]
+    monkeypatch.setattr(Timeline, "common_prefix", counting)
+    plan = plan_of(live, wanted, *held)
+    assert (counted, plan.to_evaluate) == ([340_551], 407)
+
+
+def test_a_plan_keeps_no_view_of_the_ids() -> None:
+    plan = plan_of(*sharing(340_263, 340_551, 340_144))
+    assert not any(isinstance(getattr(plan, f), np.ndarray) for f in SyncPlan.__slots__)
