@@ -8,15 +8,17 @@ error after the session was touched poisons it; one before leaves it as it was.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ds4tui.cache.plan import SyncPlan
 from ds4tui.engine.detokenizer import StreamDetokenizer
 from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.pool import Busy, Pool
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.sampling import Choice, Sampler
 from ds4tui.engine.session import Floats, Prefill, Session, SessionState
 from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.told import decision_of, log_decision
 from ds4tui.errors import ContextOverflow, Ds4Error, EngineError, OutOfMemory, RequestError
 from ds4tui.events import (
     Decision,
@@ -33,7 +35,6 @@ from ds4tui.events import (
 )
 
 _log = logging.getLogger(__name__)
-_requests_log = logging.getLogger("ds4tui.requests")  # a fixed name: scripts read it
 
 
 class Job:
@@ -102,12 +103,14 @@ class Generation:
     time the stats must say that the job is over. `decision`, `progress` and `usage` say how far
     it is."""
 
-    def __init__(self, job: Job, session: Session, loaded: LoadedModel) -> None:
+    def __init__(self, job: Job, session: Session, loaded: LoadedModel, pool: Pool) -> None:
         self.job = job
+        self.session = session
         self.decision: Decision | None = None
         self.progress: PrefillProgress | None = None
         self.ending: Finished | Failed | None = None
-        self._session = session
+        self.was_shared = False  # whether its time was other jobs' too
+        self._pool = pool
         self._loaded = loaded
         self._sampler: Sampler | None = None
         self._detokenizer = _detokenizer(job.request, loaded.tokenizer)
@@ -125,6 +128,10 @@ class Generation:
         return self._logits is not None
 
     @property
+    def as_busy(self) -> Busy:
+        return Busy(self.job.request.timeline, self.is_decoding)
+
+    @property
     def usage(self) -> Usage:
         """So far. Tokens count as cached once the session really holds them."""
         prefill, first = self._prefill, self._first_token_s
@@ -138,57 +145,45 @@ class Generation:
             decode_ms=(self._last_token_s - first) * 1e3,
         )
 
-    def step(self) -> None:
-        """One chunk or one token. Never raises: what fails ends the job as Failed."""
+    def step(self, max_rows: int, busy: Iterable[int] = ()) -> None:
+        """One chunk of at most `max_rows` rows, or one token. Never raises: what fails ends the
+        job as Failed. `busy` are the numbers of the sessions at work."""
         try:
             if self.job.is_cancelled:
                 self._finish("cancelled")
             elif self._prefill is None:
-                self._begin()
+                self._begin(busy)
             elif not self._prefill.finished:
-                self._prefill_chunk(self._prefill)
+                self._prefill_chunk(self._prefill, max_rows)
             else:
                 self._decode_token()
         except Exception as exc:  # the root of a job's work
             self._fail(exc)
 
-    def _begin(self) -> None:
-        request, session = self.job.request, self._session
+    def _begin(self, busy: Iterable[int]) -> None:
+        request, session = self.job.request, self.session
         check_request(request, session.context_tokens, self._loaded.model.vocab_size)
-        plan = session.plan(request.timeline)
-        self._require_memory(plan.prompt + 1)
+        plan = self._pool.admitted(session, request.timeline, request.outline, busy)
         self._tell(plan)
         self._sampler = Sampler(request.sampling, request.timeline.ids)
         self._prefill_began_s = time.perf_counter()
         self._prefill = session.sync(request.timeline, plan)
 
-    def _require_memory(self, tokens: int) -> None:
-        needed = self._session.growth_bytes(tokens)
-        if needed and needed > (available := self._loaded.available_bytes()):
-            raise OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
-
     def _tell(self, plan: SyncPlan) -> None:
-        _requests_log.info(
-            "job=%s origin=%s kind=%s live=%d prompt=%d common=%d images=%s kept=%d evaluated=%d "
-            "source=%s grade=%s reason=%s",
+        cause = plan.cause.value if plan.cause is not None else None
+        self.decision = decision_of(
             self.job.job_id,
-            self.job.request.origin,
-            plan.kind,
-            plan.live,
-            plan.prompt,
-            plan.common,
-            plan.images,
-            plan.kept,
-            plan.to_evaluate,
-            plan.source,
-            plan.grade,
-            plan.reason,
+            plan,
+            self._loaded.tokenizer,
+            origin=self.job.request.origin,
+            session=self.session.number,
+            tripwire=self._pool.tripwire.watch(plan.prompt, plan.kept, cause),
         )
-        self.decision = Decision.of(self.job.job_id, plan)
+        log_decision(self.decision)
         self.job.emit(self.decision)
 
-    def _prefill_chunk(self, prefill: Prefill) -> None:
-        prefill.step(self._session.chunk_sizes[0])
+    def _prefill_chunk(self, prefill: Prefill, max_rows: int) -> None:
+        prefill.step(max_rows)
         self._prefill_s = time.perf_counter() - self._prefill_began_s
         rate = prefill.done / max(self._prefill_s, 1e-9)  # a coarse clock may not have moved
         self.progress = PrefillProgress(
@@ -205,7 +200,7 @@ class Generation:
 
     def _decode_token(self) -> None:
         if self._ids:
-            self._logits = self._session.append(self._ids[-1])
+            self._logits = self.session.append(self._ids[-1])
         assert self._logits is not None and self._sampler is not None
         choice = self._sampler.pick(self._logits)
         self._count_token()
@@ -230,7 +225,7 @@ class Generation:
         limit = self.job.request.sampling.max_tokens
         if limit is not None and len(self._ids) >= limit:
             return True
-        return len(self._session.timeline) >= self._session.context_tokens
+        return len(self.session.timeline) >= self.session.context_tokens
 
     def _sampled(self, choice: Choice) -> tuple[SampledToken, ...]:
         if self.job.request.sampling.logprobs is None:
@@ -244,6 +239,7 @@ class Generation:
     def _finish(self, reason: StopReason) -> None:
         if self._prefill is not None:
             self._prefill.close()  # cancelled in the middle: what is there stays
+            self.session.end_turn()
         rest = self._detokenizer.finish()
         stop_string = self._detokenizer.stop_string
         if rest:
@@ -259,8 +255,8 @@ class Generation:
             _log.warning("%s failed: %s", self.job.job_id, exc)
         else:
             _log.error("%s failed", self.job.job_id, exc_info=exc)
-        if self._prefill is not None and self._session.state_name is not SessionState.POISONED:
-            self._session.poison(f"a job failed: {type(exc).__name__}: {exc}")
+        if self._prefill is not None and self.session.state_name is not SessionState.POISONED:
+            self.session.poison(f"a job failed: {type(exc).__name__}: {exc}")
         self.ending = Failed(self.job.job_id, error, self.usage)
 
     def _translated(self, exc: Exception) -> Ds4Error:

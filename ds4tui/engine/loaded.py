@@ -25,13 +25,20 @@ def _unknown_use() -> tuple[int, int]:
     return 0, 0
 
 
+def _nothing_kept() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """Made by the engine's `load`, on the engine thread.
 
     `context_tokens` may be less than the model's own, None is the model's own. `chunk_sizes` are
     the row counts of prefill chunks. `memory_use` gives (active, peak) bytes, of a GPU's
-    allocator or of this process, `available_bytes` what a state may still take.
+    allocator or of this process, `available_bytes` what a state may still take; `give_back`
+    returns what an allocator keeps of what was freed. `sessions` live states are resident at
+    once, and what is put away beside them takes at most `put_away_bytes` (None: half of what is
+    available when the model is loaded).
     """
 
     name: str
@@ -41,3 +48,6 @@ class LoadedModel:
     chunk_sizes: tuple[int, ...] = CHUNK_SIZES
     memory_use: Callable[[], tuple[int, int]] = field(default=_unknown_use)
     available_bytes: Callable[[], int] = field(default=available_memory_bytes)
+    give_back: Callable[[], None] = field(default=_nothing_kept)
+    sessions: int = 1
+    put_away_bytes: int | None = None

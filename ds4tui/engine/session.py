@@ -44,13 +44,14 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
 
 from ds4tui.cache.memory_tier import MemoryTier
-from ds4tui.cache.offers import HeldRows, Offers, Sizes
+from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Offers, Sizes
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import PlanKind, SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
@@ -151,19 +152,22 @@ class Session:
         return self._state.nbytes if self._state is not None else 0
 
     def growth_bytes(self, tokens: int, plan: SyncPlan | None = None) -> int:
-        """How many more bytes a state of `tokens` rows takes than what is allocated now for the
-        one that `plan` goes on with (without one: the live state)."""
-        base = plan.base if plan is not None else "live"
-        held = 0
-        if base == "live":
-            held = self.kv_bytes
-        elif plan is not None and plan.base == "parked" and plan.base_id is not None:
+        """How many more bytes are taken when `plan` is executed and the state grows to `tokens`
+        rows; without a plan, when the live state grows."""
+        held = self.kv_bytes
+        if plan is not None and plan.base == "parked" and plan.base_id is not None:
             held = self._memory.handle(plan.base_id).nbytes
+        elif plan is not None and plan.base == "fresh":
+            copied = any(part.holder == HOLDER_LIVE for part in plan.parts)
+            held = 0 if copied or plan.put_away == "whole" else held  # else it goes before
         return max(0, self._model.kv_bytes(tokens) - held)
 
-    def plan(self, wanted: Timeline, outline: Outline = ()) -> SyncPlan:
-        """How to get to `wanted`; changes nothing. ValueError if it is empty."""
+    def plan(self, wanted: Timeline, outline: Outline = (), *, puts_away: bool = True) -> SyncPlan:
+        """How to get to `wanted`; changes nothing. Where there is no memory for what would be
+        put away, `puts_away` is False. ValueError if `wanted` is empty."""
         offers = self._memory.offers(wanted).joined(Offers(rows=self._neighbours_rows(wanted)))
+        if not puts_away:
+            offers = replace(offers, free_bytes=0, evictable=())
         plan = plan_sync(
             self._timeline,
             wanted,
@@ -233,12 +237,13 @@ class Session:
         if self._name in (SessionState.READY, SessionState.DECODING):
             self._snapshot("turn")
 
-    def clear(self, reason: str) -> None:
-        """Give the live state up, parked where there is room, and be EMPTY."""
+    def clear(self, reason: str, park: bool = True) -> None:
+        """Give the live state up, parked if that is wanted and there is room, and be EMPTY."""
         self._close_prefill()
         if self._name is SessionState.POISONED or self._state is None:
             return
-        self._memory.park(self._timeline, self._outline, self._state, self._state.nbytes)
+        if park:
+            self._memory.park(self._timeline, self._outline, self._state, self._state.nbytes)
         _log.info("session %d cleared: %s", self.number, reason)
         self._forget(SessionState.EMPTY)
         self._check()
@@ -387,7 +392,11 @@ class Session:
         self.snapshot_at = position  # also where it is refused: not asked again at once
         if not self._memory.make_room(state.snapshot_bytes, (), self._snapshot_worth_ms()):
             return
-        bounded: Bounded = state.snapshot()
+        try:
+            bounded: Bounded = state.snapshot()
+        except MemoryError as exc:  # nothing is torn: only a later fork costs more
+            _log.warning("no snapshot at %d: %s", position, exc or "no memory")
+            return
         self._memory.add_snapshot(self._timeline, bounded, bounded.nbytes, point)
         self.snapshot_count += 1
 

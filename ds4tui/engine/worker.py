@@ -1,8 +1,9 @@
 """The engine: one thread that loads a model and does all work with it.
 
-Its loop: obey what callers asked for, choose the job, do one chunk or one token of it, publish
-the stats, again. With one session a job runs to its end before the next begins; schedule.py
-says which. An idle engine blocks on its queue and uses no time at all.
+Its loop: obey what callers asked for, begin the jobs that find a session (pool.py), choose one
+of those at work, do one chunk or one token of it, publish the stats, again. Of each session one
+job is at work, and runs to its end before the next begins; schedule.py says which job begins and
+which one does the next step. An idle engine blocks on its queue and uses no time at all.
 
 Callers' threads put calls into the queue, set a job's cancel event and read the stats object,
 which is replaced, never changed. Everything else belongs to the engine thread.
@@ -16,15 +17,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.engine.books import Books, counted
 from ds4tui.engine.jobs import Generation, Job, check_request
 from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.pool import Pool
 from ds4tui.engine.requests import GenerateRequest
-from ds4tui.engine.schedule import Schedule
+from ds4tui.engine.schedule import Schedule, chunk_limit
 from ds4tui.engine.session import Session
 from ds4tui.engine.stats import EngineStats
 from ds4tui.engine.stopping import stoppable
 from ds4tui.errors import EngineClosed, EngineError
-from ds4tui.events import Failed, Listener, Queued, Usage
+from ds4tui.events import Failed, Listener, Queued
 
 __all__ = ["Engine", "LoadedModel"]
 
@@ -42,7 +46,8 @@ class Engine:
         self._load = load
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._schedule: Schedule[Job] = Schedule()
-        self._current: Generation | None = None
+        self._at_work: Schedule[Generation] = Schedule()  # one a session at most
+        self._may_begin = False  # something has changed since waiting jobs were last looked at
         self._stats = EngineStats()
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._run, name="ds4tui-engine", daemon=True)
@@ -52,6 +57,8 @@ class Engine:
         self._error: Exception | None = None  # why there is no model
         self._is_closing = False
         self._is_started = False
+        self._session_count = 1
+        self._memory_use: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
     @property
     def stats(self) -> EngineStats:
@@ -113,7 +120,7 @@ class Engine:
         try:
             with stoppable(lambda: self._is_closing):
                 loaded = self._load()
-            session = Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens)
+            pool = Pool(loaded, MemoryTier(_put_away_bytes(loaded)))
         except EngineClosed as exc:
             _log.info("%s", exc)
             self._give_up(exc)
@@ -122,45 +129,80 @@ class Engine:
             _log.error("the model could not be loaded: %s", exc)
             self._give_up(exc if isinstance(exc, Exception) else EngineError(f"Loading: {exc!r}"))
             return
-        self._loaded_ready(loaded, session)
+        books = Books(pool, loaded.tokenizer)
+        self._session_count, self._memory_use = len(pool.sessions), loaded.memory_use
+        self._loaded_ready(loaded, pool, books)
         try:
-            self._serve(loaded, session)
+            self._serve(loaded, pool, books)
         except Exception as exc:  # the root of the thread: only a fault of ours gets here
             _log.exception("the engine stopped")
             self._give_up(EngineClosed(f"The engine stopped: {type(exc).__name__}: {exc}"))
         else:
             self._shut_down()
 
-    def _loaded_ready(self, loaded: LoadedModel, session: Session) -> None:
-        self._stats = replace(
+    def _loaded_ready(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
+        stats = replace(
             self._stats,
             state="idle",
             model=loaded.name,
-            context_tokens=session.context_tokens,
+            context_tokens=pool.context_tokens,
             weights_bytes=loaded.model.weights_bytes,
             compute_path=loaded.model.compute_path,
         )
+        self._stats = books.of_sessions(stats, ())
         with self._lock:
-            self._limits = (session.context_tokens, loaded.model.vocab_size)
+            self._limits = (pool.context_tokens, loaded.model.vocab_size)
         self._ready.set()
 
-    def _serve(self, loaded: LoadedModel, session: Session) -> None:
+    def _serve(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
         while True:
-            self._obey_calls(may_block=self._current is None and not len(self._schedule))
+            self._obey_calls(may_block=not len(self._at_work) and not len(self._schedule))
             if self._is_closing:
                 return
-            if self._current is None:
-                if not len(self._schedule):
-                    continue
-                self._current = Generation(self._schedule.take(), session, loaded)
-            self._work_on(self._current, loaded, session)
+            self._begin_jobs(loaded, pool, books)
+            if len(self._at_work):
+                self._work_on(self._at_work.take(), pool, books)
 
-    def _work_on(self, work: Generation, loaded: LoadedModel, session: Session) -> None:
-        work.step()
-        self._publish(loaded, session, work)
+    def _begin_jobs(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
+        """Give sessions to the jobs that wait, as far as these find one that rests."""
+        while self._may_begin and len(self._schedule):
+            busy = {work.session.number: work.as_busy for work in self._at_work.in_order()}
+            found: dict[Job, Session] = {}
+
+            def finds_session(job: Job) -> bool:
+                request = job.request
+                session = pool.route(request.timeline, request.outline, busy)  # noqa: B023
+                if session is not None:
+                    found[job] = session  # noqa: B023
+                return session is not None
+
+            job = self._schedule.take_ready(finds_session)
+            if job is None:
+                break
+            work = Generation(job, found[job], loaded, pool)
+            pool.begin(work.session)
+            books.begun(work)
+            self._at_work.add(work, job.request.origin)
+        self._may_begin = False
+
+    def _work_on(self, work: Generation, pool: Pool, books: Books) -> None:
+        """One step of a job, which is at the end of those at work then, or over."""
+        others = self._at_work.in_order()
+        is_shared = any(o.is_decoding or o.job.request.origin == "person" for o in others)
+        work.was_shared |= bool(others)
+        was_decoding, decision = work.is_decoding, work.decision
+        busy = [other.session.number for other in others]
+        work.step(chunk_limit(work.session.chunk_sizes, is_shared), busy)
+        if work.decision is not None and work.decision is not decision:
+            books.decided(work.decision)
+        books.note_memory()
+        if work.ending is None:
+            self._at_work.add(work, work.job.request.origin)
+        # Who waits for a session may find one, or rows to copy, now.
+        self._may_begin |= work.ending is not None or work.is_decoding is not was_decoding
+        self._publish(work, pool, books)
         if work.ending is not None:
-            self._current = None
-            self._count(work.usage)
+            self._count(work, pool)
             work.job.end(work.ending)  # last: who hears it may look at the stats at once
 
     def _obey_calls(self, may_block: bool) -> None:
@@ -172,7 +214,9 @@ class Engine:
             return
 
     def _accept(self, job: Job) -> None:
-        ahead = self._schedule.add(job, job.request.origin) + (self._current is not None)
+        place = self._schedule.add(job, job.request.origin)
+        ahead = max(0, place + len(self._at_work) - (self._session_count - 1))
+        self._may_begin = True
         self._stats = replace(self._stats, queued_jobs=len(self._schedule))
         job.emit(Queued(job.job_id, ahead))
         if job.is_cancelled:
@@ -184,14 +228,14 @@ class Engine:
             self._stats = replace(self._stats, queued_jobs=len(self._schedule))
             job.end_unstarted()
 
-    def _publish(self, loaded: LoadedModel, session: Session, work: Generation) -> None:
-        active_bytes, peak_bytes = loaded.memory_use()
-        job = work.job
-        self._stats = replace(
+    def _publish(self, work: Generation, pool: Pool, books: Books) -> None:
+        active_bytes, peak_bytes = self._memory_use()
+        job, session = work.job, work.session
+        stats = replace(
             self._stats,
             state="decoding" if work.is_decoding else "prefilling",
             resident_tokens=len(session.timeline),
-            kv_bytes=session.kv_bytes,
+            kv_bytes=sum(s.kv_bytes for s in pool.sessions),
             memory_active_bytes=active_bytes,
             memory_peak_bytes=peak_bytes,
             job_id=job.job_id,
@@ -201,42 +245,40 @@ class Engine:
             prefill=work.progress,
             usage=work.usage,
         )
+        self._stats = books.of_sessions(stats, self._at_work.in_order())
 
-    def _count(self, usage: Usage) -> None:
-        before = self._stats
-        self._stats = replace(
-            before,
-            state="idle",
-            job_id="",
-            origin="",
-            prefill=replace(before.prefill, eta_s=0.0) if before.prefill else None,
-            requests=before.requests + 1,
-            total_prompt_tokens=before.total_prompt_tokens + usage.prompt_tokens,
-            total_cached_tokens=before.total_cached_tokens + usage.cached_tokens,
-            total_evaluated_tokens=before.total_evaluated_tokens + usage.evaluated_tokens,
-            total_completion_tokens=before.total_completion_tokens + usage.completion_tokens,
-        )
+    def _count(self, work: Generation, pool: Pool) -> None:
+        """A job is over; the engine is idle unless others are at work."""
+        replayed = work.decision.replayed if work.decision is not None else 0
+        stats = counted(self._stats, work.usage, replayed)
+        if not work.was_shared:
+            pool.measured(work.usage)
+        if not len(self._at_work):
+            stats = replace(stats, state="idle", job_id="", origin="")
+        prefill = stats.prefill
+        self._stats = replace(stats, prefill=replace(prefill, eta_s=0.0) if prefill else None)
 
     def _shut_down(self) -> None:
         """Closed as asked: everything ends as cancelled."""
-        if self._current is not None:
-            self._current.job.cancel()
-            self._current.step()
-            if self._current.ending is not None:
-                self._current.job.end(self._current.ending)
-            self._current = None
+        for work in self._taken_off():
+            work.job.cancel()
+            work.step(1)
+            if work.ending is not None:
+                work.job.end(work.ending)
         self._close_books(EngineClosed("The engine is closed."))
         for job in self._schedule.in_order():
             job.end_unstarted()
 
     def _give_up(self, error: Exception) -> None:
         """There is no model to work with: everything fails with the reason."""
-        if self._current is not None:
-            self._current.job.end(Failed(self._current.job.job_id, error))
-            self._current = None
+        for work in self._taken_off():
+            work.job.end(Failed(work.job.job_id, error))
         self._close_books(error)
         for job in self._schedule.in_order():
             job.end(Failed(job.job_id, error))
+
+    def _taken_off(self) -> list[Generation]:
+        return [self._at_work.take() for _ in range(len(self._at_work))]
 
     def _close_books(self, error: Exception) -> None:
         with self._lock:  # after this no job gets into the queue
@@ -245,3 +287,10 @@ class Engine:
         self._obey_calls(may_block=False)
         self._stats = replace(self._stats, state="closed", job_id="", origin="", queued_jobs=0)
         self._ready.set()
+
+
+def _put_away_bytes(loaded: LoadedModel) -> int:
+    """What parked states, segments and snapshots may take together."""
+    if loaded.put_away_bytes is not None:
+        return loaded.put_away_bytes
+    return loaded.available_bytes() // 2

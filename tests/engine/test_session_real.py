@@ -12,15 +12,10 @@ from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.registry import FAMILIES as READ
 from ds4tui.engine.models.registry import load_model
 from ds4tui.engine.session import Session
-from ds4tui.engine.state import HostKVLayer, ModelState
+from ds4tui.engine.state import ModelState
 from tests.engine.histories import FailingModel, Judge, drain, every_kind, histories
 from tests.golden.files import families, golden, golden_path, row
 from tests.scale import scaled
-
-
-def key_axis(layer: Any) -> int:
-    """Which axis of a layer's key buffer runs along the positions."""
-    return 2 if isinstance(layer, HostKVLayer) else 1
 
 
 class FamilyRig:
@@ -106,16 +101,15 @@ def test_the_same_history_gives_the_same_bits(rig: FamilyRig) -> None:
 
 def test_one_lost_row_does_not_go_unseen(rig: FamilyRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge's own test: a rewind that zeroes the last kept row of one layer's keys."""
-    rewind = ModelState.rewind
+    rebuild = ModelState.rebuild
 
-    def lossy(state: Any, to: int) -> None:
-        rewind(state, to)
-        if to:
-            layer = state.layers[0]
-            last = (slice(None),) * key_axis(layer) + (to - 1,)
-            layer._keys[last] = 0
+    def lossy(state: Any, *arguments: Any) -> None:
+        rebuild(state, *arguments)
+        if state.length:
+            keys = next(layer for layer in state.layers if not layer.is_bounded)._keys
+            keys.array[(slice(None),) * keys.axis + (state.length - 1,)] = 0
 
-    monkeypatch.setattr(ModelState, "rewind", lossy)
+    monkeypatch.setattr(ModelState, "rebuild", lossy)
     with pytest.raises(AssertionError, match=r"a kept row has changed|other logits"):
         for history in every_kind():
             Judge(rig).play(history)

@@ -432,13 +432,13 @@ def test_the_log_line_of_a_request(bench: Bench, caplog: pytest.LogCaptureFixtur
     bench.run(origin="agent")
     lines = [r.getMessage() for r in caplog.records if r.name == "ds4tui.requests"]
     assert lines == [
-        "job=job-1 origin=person kind=cold live=0 prompt=24 common=0 images=none kept=0 "
-        "evaluated=24 source=none grade=recompute-equal "
+        "job=job-1 origin=person session=1 kind=cold live=0 prompt=24 common=0 held=0 images=none "
+        "kept=0 evaluated=24 replayed=0 source=none grade=recompute-equal cause=none "
         "reason=nothing is resident: 24 tokens from the start",
-        "job=job-2 origin=agent kind=rewind live=31 prompt=24 common=24 images=none kept=23 "
-        "evaluated=1 source=memory grade=restore-exact "
+        "job=job-2 origin=agent session=1 kind=rewind live=31 prompt=24 common=24 held=24 "
+        "images=none kept=23 evaluated=1 replayed=0 source=memory grade=restore-exact cause=none "
         "reason=one token evaluated again: the whole prompt is resident; "
-        "7 tokens after it dropped",
+        "8 tokens of the old branch are kept aside",
     ]
 
 

@@ -1,0 +1,121 @@
+"""What the engine thread writes down for those who look at it: decisions, notes, sessions."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ds4tui.cache.memory_tier import CacheNote
+from ds4tui.engine.jobs import Generation
+from ds4tui.engine.pool import Pool
+from ds4tui.engine.requests import GenerateRequest
+from ds4tui.engine.session import Session
+from ds4tui.engine.stats import (
+    DECISIONS_KEPT,
+    NOTES_KEPT,
+    EngineStats,
+    MemoryNote,
+    SessionStats,
+)
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.told import ids_text
+from ds4tui.events import Decision, Usage
+
+_log = logging.getLogger(__name__)
+
+# Enough of a conversation's first words to recognise it in a column of a panel.
+_WHAT_TOKENS = 24
+_WHAT_CHARACTERS = 48
+
+
+class Books:
+    """Owned by the engine thread; what it returns are values that any thread may keep."""
+
+    def __init__(self, pool: Pool, tokenizer: Tokenizer) -> None:
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
+        self._notes: deque[MemoryNote] = deque(maxlen=NOTES_KEPT)
+        self._what: dict[int, str] = {}
+        self._used_s: dict[int, float] = {}
+
+    def begun(self, work: Generation) -> None:
+        """A job has been given to its session."""
+        number, request = work.session.number, work.job.request
+        self._what[number] = what_it_is(request, self._tokenizer)
+        self._used_s[number] = time.time()
+
+    def decided(self, decision: Decision) -> None:
+        self._decisions.append(decision)
+        if decision.tripwire:
+            _log.warning("%s", decision.tripwire)
+            self._notes.append(MemoryNote(decision.time_s, "tripwire", decision.tripwire))
+
+    def note_memory(self) -> None:
+        """Take over what the memory tier has to tell, and log it."""
+        for note in self._pool.memory.drain_notes():
+            text = note_text(note)
+            _log.info("memory: %s", text)
+            self._notes.append(MemoryNote(time.time(), note.kind, text, note.tokens, note.nbytes))
+
+    def of_sessions(self, stats: EngineStats, at_work: Iterable[Generation]) -> EngineStats:
+        """`stats` with all that is known of sessions, pools and history."""
+        memory = self._pool.memory
+        jobs = {work.session.number: work.job.job_id for work in at_work}
+        return replace(
+            stats,
+            sessions=tuple(self._session(s, jobs) for s in self._pool.sessions),
+            parked_states=memory.parked_count,
+            parked_bytes=memory.parked_bytes,
+            segments=memory.segment_count,
+            segment_bytes=memory.segment_bytes,
+            snapshots=memory.snapshot_count,
+            snapshot_bytes=memory.snapshot_bytes,
+            cache_budget_bytes=memory.budget_bytes,
+            decisions=tuple(self._decisions),
+            notes=tuple(self._notes),
+            tripwire=self._pool.tripwire.words,
+        )
+
+    def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:
+        number = session.number
+        return SessionStats(
+            session=number,
+            state=session.state_name.value,
+            resident_tokens=len(session.timeline),
+            kv_bytes=session.kv_bytes,
+            snapshots=session.snapshot_count,
+            what=self._what.get(number, ""),
+            job_id=jobs.get(number, ""),
+            used_s=self._used_s.get(number, 0.0),
+        )
+
+
+def counted(stats: EngineStats, usage: Usage, replayed: int) -> EngineStats:
+    """`stats` after one more job."""
+    totals: dict[str, Any] = {
+        "requests": stats.requests + 1,
+        "total_prompt_tokens": stats.total_prompt_tokens + usage.prompt_tokens,
+        "total_cached_tokens": stats.total_cached_tokens + usage.cached_tokens,
+        "total_evaluated_tokens": stats.total_evaluated_tokens + usage.evaluated_tokens,
+        "total_completion_tokens": stats.total_completion_tokens + usage.completion_tokens,
+        "total_replayed_tokens": stats.total_replayed_tokens + replayed,
+    }
+    return replace(stats, **totals)
+
+
+def note_text(note: CacheNote) -> str:
+    """`evicted segment: 1,200 tokens, 3.4 MB (the room was needed)`."""
+    return f"{note.kind} {note.tokens:,} tokens, {note.nbytes / 1e6:,.1f} MB: {note.reason}"
+
+
+def what_it_is(request: GenerateRequest, tokenizer: Tokenizer) -> str:
+    """Who asks, and how the conversation begins: `agent: You are a coding agent that`."""
+    turn = next((turn for turn in request.outline if turn.role == "user"), None)
+    start = turn.start if turn is not None else 0
+    ids = request.timeline.ids[start : start + _WHAT_TOKENS].tolist()
+    text = " ".join(ids_text(ids, tokenizer, skip_special=True).split())
+    text = text.removeprefix(turn.role if turn is not None else "").strip()
+    return f"{request.origin}: {text[:_WHAT_CHARACTERS]}"

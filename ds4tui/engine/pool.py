@@ -1,0 +1,185 @@
+"""The resident sessions of an engine and what they share; which of them a request goes to.
+
+A request goes where its own plan saves the most time, not where the longest prefix is common: a
+session that would have to put a long conversation away for it is charged for that, so a side
+request that shares only the system prompt gets an idle session, or a parked state's place, and
+the long one stays. Rows that other sessions hold are copied. Owned by the engine thread.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.outline import Outline
+from ds4tui.cache.plan import SyncPlan
+from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.session import Session
+from ds4tui.engine.tripwire import Tripwire
+from ds4tui.errors import OutOfMemory
+from ds4tui.events import Usage
+
+_log = logging.getLogger(__name__)
+
+# What is parked may be evicted before it is wanted again: one case in fifty of the time that it
+# would take to compute it is what putting it away costs.
+RISK_SHARE = 0.02
+# Differences below this are no reason to displace anything.
+EQUAL_MS = 10.0
+# A request waits for a busy session if that spares it at least this share of its prompt.
+WAIT_SHARE = 0.5
+# Rates are measured where there is enough to measure, and follow slowly: the estimates shall not
+# jump with every busy moment of the machine.
+MEASURED_TOKENS_MIN = 128
+DECODED_TOKENS_MIN = 32
+RATE_WEIGHT = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What it costs to serve a request in one session that rests: `cost_ms` to get the prompt
+    evaluated, `displaced` tokens that leave it, `used` counts uptake: the least was used longest
+    ago."""
+
+    number: int
+    cost_ms: float
+    kept: int
+    displaced: int
+    used: int
+
+
+def best(candidates: Sequence[Candidate]) -> Candidate:
+    """The cheapest; of those that are alike, the one that displaces least, then the one that was
+    used longest ago."""
+    least = min(candidate.cost_ms for candidate in candidates)
+    alike = [c for c in candidates if c.cost_ms <= least + EQUAL_MS]
+    return min(alike, key=lambda c: (c.displaced, c.used, c.number))
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A session at work: what its job asked for, and whether that is evaluated."""
+
+    wanted: Timeline
+    is_decoding: bool
+
+
+def is_worth_waiting(
+    prompt: int, kept: int, busy_common: int, busy_live: int, is_decoding: bool
+) -> bool:
+    """Whether a request of `prompt` tokens should wait for a busy session that will hold
+    `busy_common` of them, rather than go where `kept` are kept at once.
+
+    While that one still evaluates what both begin with, the same work would be done twice. Once
+    it decodes its rows can be copied, unless the request goes on from all `busy_live` tokens of
+    it: that is the same conversation, and its jobs wait for each other.
+    """
+    if is_decoding:
+        return busy_common == busy_live and busy_common >= kept
+    return busy_common - kept >= WAIT_SHARE * prompt
+
+
+class Pool:
+    """`sessions` are numbered from 1. Raises ValueError for a count below 1."""
+
+    def __init__(self, loaded: LoadedModel, memory: MemoryTier) -> None:
+        if loaded.sessions < 1:
+            raise ValueError(f"an engine needs a session, not {loaded.sessions}")
+        self.memory = memory
+        self.tripwire = Tripwire()
+        self._loaded = loaded
+        self.sessions = tuple(
+            Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens, memory, number)
+            for number in range(1, loaded.sessions + 1)
+        )
+        for session in self.sessions:
+            session.neighbours = tuple(s for s in self.sessions if s is not session)
+        self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
+
+    @property
+    def context_tokens(self) -> int:
+        return self.sessions[0].context_tokens
+
+    def route(self, wanted: Timeline, outline: Outline, busy: Mapping[int, Busy]) -> Session | None:
+        """The session that a request should go to; None: it should wait for a busy one.
+        `busy` is by session number. Changes nothing."""
+        free = [session for session in self.sessions if session.number not in busy]
+        if not free:
+            return None
+        if len(self.sessions) == 1 or not 0 < len(wanted) <= self.context_tokens:
+            return free[0]  # what cannot be done is told by whoever tries
+        candidates = [self._candidate(session, wanted, outline) for session in free]
+        chosen = best(candidates)
+        for number, work in busy.items():
+            live = self.sessions[number - 1].timeline
+            held = live if work.is_decoding else work.wanted
+            common = held.common_prefix(wanted)
+            if is_worth_waiting(len(wanted), chosen.kept, common, len(live), work.is_decoding):
+                return None
+        return self.sessions[chosen.number - 1]
+
+    def begin(self, session: Session) -> None:
+        """A job begins in `session`."""
+        self._used[session.number] = max(self._used.values()) + 1
+
+    def measured(self, usage: Usage) -> None:
+        """Learn from a job that has ended how fast this machine is."""
+        rates = self.memory.rates
+        if usage.evaluated_tokens >= MEASURED_TOKENS_MIN and usage.prefill_tps > 0:
+            rate = _followed(rates.prefill_tokens_per_s, usage.prefill_tps)
+            rates = replace(rates, prefill_tokens_per_s=rate)
+        if usage.completion_tokens >= DECODED_TOKENS_MIN and usage.decode_tps > 0:
+            rate = _followed(rates.decode_tokens_per_s, usage.decode_tps)
+            rates = replace(rates, decode_tokens_per_s=rate)
+        self.memory.rates = rates
+
+    def admitted(
+        self, session: Session, wanted: Timeline, outline: Outline, busy: Iterable[int] = ()
+    ) -> SyncPlan:
+        """The plan for `wanted` in `session`, with memory for it and the next token.
+
+        Where that is short, what is parked goes first, by value; then the live states of resting
+        sessions, the one used longest ago first; then what the plan would have put away. Raises
+        OutOfMemory with both numbers, and nothing of the session has changed, when even that
+        does not do.
+        """
+        plan = session.plan(wanted, outline)
+        tokens = plan.prompt + 1
+        if self._has_room(session, plan, tokens):
+            return plan
+        resting = [s for s in self.sessions if s is not session and s.number not in set(busy)]
+        for other in sorted(resting, key=lambda s: self._used[s.number]):
+            if other.kv_bytes and -other.number not in plan.uses:
+                other.clear("another session needs its memory", park=False)
+                if self._has_room(session, plan, tokens):
+                    return session.plan(wanted, outline)
+        plan = session.plan(wanted, outline, puts_away=False)
+        if self._has_room(session, plan, tokens):
+            return plan
+        needed, available = session.growth_bytes(tokens, plan), self._loaded.available_bytes()
+        raise OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
+
+    def _has_room(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
+        """Whether a state of `tokens` rows can be had; parked things make way for it."""
+        needed = session.growth_bytes(tokens, plan)
+        short = needed - self._loaded.available_bytes() if needed else 0
+        if short > 0 and self.memory.nbytes:
+            free = max(0, self.memory.budget_bytes - self.memory.nbytes)
+            self.memory.make_room(free + short, plan.uses)
+            self._loaded.give_back()
+            short = needed - self._loaded.available_bytes()
+        return short <= 0
+
+    def _candidate(self, session: Session, wanted: Timeline, outline: Outline) -> Candidate:
+        plan = session.plan(wanted, outline)
+        cost_ms = plan.estimated_ms
+        if plan.put_away == "whole":
+            cost_ms += RISK_SHARE * self.memory.rates.prefill_ms(plan.dropped)
+        displaced = plan.dropped
+        used = self._used[session.number]
+        return Candidate(session.number, cost_ms, plan.kept, displaced, used)
+
+
+def _followed(before: float, measured: float) -> float:
+    return before + RATE_WEIGHT * (measured - before)
