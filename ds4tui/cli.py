@@ -44,7 +44,6 @@ ENGINE = ["context_tokens", "prefill_chunk_tokens", *WEIGHTS, "log_level", "data
 COMING = {
     "cache": "it will show and clean the KV cache on disk",
     "launch": "it will start a coding agent that uses the local server",
-    "selftest": "it will check this machine's arithmetic against reference results",
 }
 
 USAGE = """ds4tui [-m NAME] [--continue]
@@ -368,6 +367,13 @@ def _doctor(settings: Settings, args: argparse.Namespace) -> int:
         return doctor(settings, sys.stdout, hasattr(args, "as_json"))
 
 
+def _selftest(settings: Settings, args: argparse.Namespace) -> int:
+    with ending_on_interrupt():
+        from ds4tui.selftest import selftest
+
+    return selftest(settings, sys.stdout, hasattr(args, "as_json"))
+
+
 def _bench(settings: Settings, args: argparse.Namespace) -> int:
     return bench.main(args)
 
@@ -392,6 +398,12 @@ COMMANDS = (
         "say what this machine and installation can do, and what to do about what is wrong",
         _doctor_arguments,
         _doctor,
+    ),
+    Command(
+        "selftest",
+        "check this machine's results, and print a report that can be pasted into an issue",
+        _doctor_arguments,
+        _selftest,
     ),
     Command("bench", "measure prefill and decode rates", bench.add_arguments, _bench),
 )

@@ -97,7 +97,6 @@ def test_the_fixed_names_are_there() -> None:
     [
         (["cache", "--list"], "ds4tui cache is not built yet"),
         (["launch", "claude", "--", "-x"], "ds4tui launch is not built yet"),
-        (["selftest"], "ds4tui selftest is not built yet"),
         (["-p", "x", "-i", "a.png"], "Images are not built yet"),
         (["-i", "a.png"], "--image goes with -p"),
         (["--json"], "--json goes with -p"),

@@ -23,9 +23,9 @@ def shortened(text: str) -> str:
 def anonymous(text: str) -> str:
     """Also without the user's name in other paths, and without the folder of temporary files,
     whose name tells the user's number on macOS."""
+    text, name = shortened(text), _user_name()
     for folder in _both(tempfile.gettempdir()):
         text = re.sub(rf"{re.escape(folder)}(?=/)", "TEMP", text)
-    text, name = shortened(text), _user_name()
     if len(name) >= NAME_CHARS_MIN and name.lower() not in COMMON_NAMES:
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "USER", text)
     return text
