@@ -95,7 +95,9 @@ async def _read_call(request: Request, service: Service) -> ChatCall:
 def _submit(
     service: Service, call: ChatCall, listener: Listener, before_start: Callable[[], None]
 ) -> Job:
-    return service.assistant.chat(call.messages, call.sampling, listener, "agent", before_start)
+    return service.assistant.chat(
+        call.messages, call.sampling, listener, "agent", before_start, call.tools, call.thinking
+    )
 
 
 async def _whole(request: Request, head: ReplyHead, events: JobEvents) -> Response:

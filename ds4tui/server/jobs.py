@@ -14,7 +14,16 @@ import anyio.to_thread
 
 from ds4tui.assistant import Job, Listener
 from ds4tui.errors import Ds4Error, EngineClosed, EngineError
-from ds4tui.events import Decision, Event, Failed, Finished, PrefillProgress, TokenText
+from ds4tui.events import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    PrefillProgress,
+    ReasoningText,
+    TokenText,
+    ToolCallArguments,
+)
 from ds4tui.server.errors import ApiError
 from ds4tui.server.hangup import ClientGone
 
@@ -105,7 +114,7 @@ class JobEvents:
                 self.decision, self.phase = event, "prefill"
             case PrefillProgress(done=done, total=total):
                 self.phase = f"prefill {done}/{total}"
-            case TokenText():
+            case TokenText() | ReasoningText() | ToolCallArguments():
                 self.phase = "decode"
             case Finished() | Failed():
                 self._ended = True

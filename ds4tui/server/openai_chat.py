@@ -7,21 +7,15 @@ refused, so that nobody takes a wrong answer for a right one.
 from dataclasses import dataclass
 from typing import Any
 
-from ds4tui.chat.messages import Message, Role
+from ds4tui.chat.messages import Message, Tool
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import RequestError
 from ds4tui.server.body import parse_object
 from ds4tui.server.fields import Fields, whole_characters
+from ds4tui.server.openai_messages import read_messages, read_tools
 
 MAX_STOP_STRINGS = 64
-
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",  # OpenAI's newer name for it
-    "user": "user",
-    "assistant": "assistant",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +27,8 @@ class ChatCall:
     sampling: SamplingParams
     stream: bool
     include_usage: bool
+    tools: tuple[Tool, ...] = ()
+    thinking: bool | None = None
 
 
 def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> ChatCall:
@@ -42,19 +38,26 @@ def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> Chat
     options = fields.child("stream_options")
     return ChatCall(
         model=fields.text("model"),
-        messages=_messages(fields),
+        messages=read_messages(fields),
         sampling=_sampling(fields, defaults, vocab_size),
         stream=fields.boolean("stream"),
         include_usage=options is not None and options.boolean("include_usage"),
+        tools=read_tools(fields),
+        thinking=_thinking(fields),
     )
 
 
+def _thinking(fields: Fields) -> bool | None:
+    """vLLM's and llama.cpp's field for it, which clients of Qwen models send."""
+    options = fields.child("chat_template_kwargs")
+    if options is None or options.get("enable_thinking") is None:
+        return None
+    return options.boolean("enable_thinking")
+
+
 def _refuse_unsupported(fields: Fields) -> None:
-    for name in ("tools", "functions"):
-        if fields.items(name):
-            raise _unsupported(fields, name, "Tools are not supported yet.")
-    if fields.get("tool_choice") not in (None, "none", "auto"):
-        raise _unsupported(fields, "tool_choice", "Tools are not supported yet.")
+    if fields.items("functions"):
+        raise _unsupported(fields, "functions", "Use tools, which took the place of functions.")
     form = fields.child("response_format")
     if form is not None and form.text("type") != "text":
         raise _unsupported(
@@ -68,54 +71,6 @@ def _refuse_unsupported(fields: Fields) -> None:
 
 def _unsupported(fields: Fields, name: str, sentence: str) -> RequestError:
     return RequestError(sentence, fields.path(name), "Leave the field out.")
-
-
-def _messages(fields: Fields) -> tuple[Message, ...]:
-    messages = fields.objects("messages")
-    if not messages:
-        raise RequestError("messages must hold at least one message.", "messages")
-    return tuple(_message(message) for message in messages)
-
-
-def _message(fields: Fields) -> Message:
-    name = fields.text("role")
-    path = fields.path("role")
-    if name in ("tool", "function"):
-        raise RequestError(f"{path}: tool results are not supported yet.", path)
-    role = _ROLES.get(name or "")
-    if role is None:
-        found = "not given" if name is None else f"not {name!r}"
-        raise RequestError(f"{path} must be one of {', '.join(_ROLES)}; it is {found}.", path)
-    for calls in ("tool_calls", "function_call"):
-        if fields.get(calls):
-            where = fields.path(calls)
-            raise RequestError(f"{where}: tool calls are not supported yet.", where)
-    return Message(role, _content(fields, role))
-
-
-def _content(fields: Fields, role: Role) -> str:
-    value = fields.get("content")
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, list):
-        # Blocks are separate texts (an instruction, a file): without a line end between them
-        # the last word of one and the first of the next would become one word.
-        return "\n".join(_text_part(part) for part in fields.objects("content"))
-    if value is None and role == "assistant":
-        return ""
-    raise fields.wrong("content", "a string or an array of text parts", value)
-
-
-def _text_part(part: Fields) -> str:
-    kind = part.text("type")
-    if kind != "text":
-        path = part.path("type")
-        words = "Images are" if kind == "image_url" else f"Content of type {kind!r} is"
-        raise RequestError(f"{path}: {words} not supported yet, only text is.", path)
-    text = part.text("text")
-    if text is None:
-        raise part.wrong("text", "a string", None)
-    return text
 
 
 def _sampling(fields: Fields, defaults: SamplingDefaults, vocab_size: int) -> SamplingParams:

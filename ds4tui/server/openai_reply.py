@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ds4tui.errors import Ds4Error, EngineClosed
-from ds4tui.events import Decision, Failed, Finished, SampledToken, TokenLogprob, TokenText
+from ds4tui.events import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    ReasoningText,
+    SampledToken,
+    TokenLogprob,
+    TokenText,
+    ToolCallArguments,
+    ToolCallBegun,
+    ToolCallEnded,
+)
 from ds4tui.server.errors import as_ds4_error, error_object
 from ds4tui.server.jobs import JobEvents
 from ds4tui.server.service import kv_json, usage_json
@@ -31,12 +43,11 @@ class ReplyHead:
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, text: str, tokens: Iterable[SampledToken], end: "Ending") -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
+    def whole(self, reply: "WholeReply", end: "Ending") -> dict[str, Any]:
         choice = {
             "index": 0,
-            "message": message,
-            "logprobs": _logprobs(tokens) if self.with_logprobs else None,
+            "message": reply.message(),
+            "logprobs": _logprobs(reply.tokens) if self.with_logprobs else None,
             "finish_reason": end.finished.stop_reason,
         }
         return {
@@ -93,20 +104,47 @@ class Ending:
         )
 
 
+class WholeReply:
+    """What a reply's events say in all."""
+
+    def __init__(self) -> None:
+        self.tokens: list[SampledToken] = []
+        self._texts: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+
+    def add(self, event: Event | None) -> None:
+        if isinstance(event, TokenText | ReasoningText):
+            self.tokens.extend(event.tokens)
+            told = self._texts if isinstance(event, TokenText) else self._reasoning
+            told.append(event.text)
+        elif isinstance(event, ToolCallEnded):
+            function = {"name": event.name, "arguments": event.arguments}
+            call = {"id": event.call_id, "type": "function", "function": function}
+            self._calls.append(call)
+
+    def message(self) -> dict[str, Any]:
+        text, reasoning = "".join(self._texts), "".join(self._reasoning)
+        content = None if self._calls and not text else text
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if self._calls:
+            message["tool_calls"] = self._calls
+        return message
+
+
 async def whole_reply(head: ReplyHead, events: JobEvents) -> tuple[dict[str, Any], Ending]:
     """The body of a complete answer. Raises the Ds4Error that the job failed with."""
-    texts: list[str] = []
-    tokens: list[SampledToken] = []
+    reply = WholeReply()
     while True:
-        match await events.next():
-            case TokenText(text=text, tokens=sampled):
-                texts.append(text)
-                tokens.extend(sampled)
-            case Finished() as finished:
-                end = Ending(_complete(finished), events.decision)
-                return head.whole("".join(texts), tokens, end), end
-            case Failed(error=error):
-                raise as_ds4_error(error)
+        event = await events.next()
+        reply.add(event)
+        if isinstance(event, Finished):
+            end = Ending(_complete(event), events.decision)
+            return head.whole(reply, end), end
+        if isinstance(event, Failed):
+            raise as_ds4_error(event.error)
 
 
 class ReplyStream:
@@ -133,29 +171,54 @@ class ReplyStream:
     async def _write_deltas(self, writer: EventWriter) -> Ending:
         while True:
             silent_s = time.monotonic() - writer.written_s
-            match await self._events.next(max(0.0, self._keep_alive_s - silent_s)):
-                case TokenText(text=text, tokens=tokens):
-                    self._pending.extend(tokens)
-                    if text:
-                        await self._write_text(writer, text)
-                case Finished() as finished:
-                    return Ending(_complete(finished), self._events.decision)
-                case Failed(error=error):
-                    raise as_ds4_error(error)
-                case None:
-                    await writer.comment(self._events.phase)
+            event = await self._events.next(max(0.0, self._keep_alive_s - silent_s))
+            if event is None:
+                await writer.comment(self._events.phase)
+            elif isinstance(event, Finished):
+                return Ending(_complete(event), self._events.decision)
+            elif isinstance(event, Failed):
+                raise as_ds4_error(event.error)
+            else:
+                await self._write_delta(writer, event)
 
-    async def _write_text(self, writer: EventWriter, text: str) -> None:
+    async def _write_delta(self, writer: EventWriter, event: Event) -> None:
+        if isinstance(event, TokenText | ReasoningText):
+            self._pending.extend(event.tokens)
+        delta = _delta(event)
+        if delta is not None:
+            await self._write(writer, delta)
+
+    async def _write(self, writer: EventWriter, delta: dict[str, Any]) -> None:
         tokens, self._pending = self._pending, []
-        await writer.data(self._head.chunk({"content": text}, tokens))
+        await writer.data(self._head.chunk(delta, tokens))
 
     async def _write_end(self, writer: EventWriter, end: Ending) -> None:
         if self._head.with_logprobs and self._pending:
-            await self._write_text(writer, "")
+            await self._write(writer, {"content": ""})
         await writer.data(self._head.chunk({}, finish_reason=end.finished.stop_reason))
         if self._head.include_usage:
             await writer.data(self._head.usage_chunk(end))
         await writer.raw(b"data: [DONE]\n\n")
+
+
+def _delta(event: Event) -> dict[str, Any] | None:
+    """What a chunk says of an event, None for nothing.
+
+    A call that began and turns out to be none cannot be taken back: its text follows as content,
+    and the finish_reason is that of a reply without calls.
+    """
+    match event:
+        case TokenText(text=text) if text:
+            return {"content": text}
+        case ReasoningText(text=text) if text:
+            return {"reasoning_content": text}
+        case ToolCallBegun(index=index, call_id=call_id, name=name):
+            function = {"name": name, "arguments": ""}
+            call = {"index": index, "id": call_id, "type": "function", "function": function}
+            return {"tool_calls": [call]}
+        case ToolCallArguments(index=index, text=text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+    return None
 
 
 def _complete(finished: Finished) -> Finished:

@@ -121,10 +121,10 @@ def test_while_the_prompt_is_rendered(serve: Serve) -> None:
     rendering, go_on = threading.Event(), threading.Event()
     render = running.assistant.format.render
 
-    def slow_render(messages: Any) -> Any:
+    def slow_render(*arguments: Any) -> Any:
         rendering.set()
         assert go_on.wait(20)
-        return render(messages)
+        return render(*arguments)
 
     running.assistant.format.render = slow_render
     sock = running.connect()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
 from ds4tui.errors import RequestError
 from ds4tui.server.openai_chat import ChatCall, parse_chat
@@ -15,12 +15,18 @@ from tests.scale import scaled
 from tests.server.test_body import JSON
 
 VOCAB = 1000
+NAMED = {"type": "function", "function": {"name": "read"}}
+READ = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": {}}}
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def parsed(**fields: Any) -> ChatCall:
     body = {"messages": HELLO, **fields}
     return parse_chat(json.dumps(body).encode(), SamplingDefaults(), VOCAB)
+
+
+def calling(call: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "assistant", "tool_calls": [call]}]}
 
 
 def test_a_minimal_request_is_the_defaults() -> None:
@@ -60,9 +66,9 @@ def test_fields_that_change_nothing_are_accepted(harmless: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("fields", "param", "said"),
     [
-        ({"tools": [{"type": "function"}]}, "tools", "Tools are not supported"),
-        ({"functions": [{"name": "f"}]}, "functions", "Tools are not supported"),
-        ({"tool_choice": "required"}, "tool_choice", "Tools are not supported"),
+        ({"functions": [{"name": "f"}]}, "functions", "Use tools"),
+        ({"tool_choice": "required"}, "tool_choice", "'required' is not supported yet"),
+        ({"tool_choice": NAMED}, "tool_choice", "a choice of certain tools is not supported yet"),
         ({"response_format": {"type": "json_object"}}, "response_format", "'text'"),
         ({"response_format": {}}, "response_format", "'text'"),
         ({"n": 2}, "n", "n = 1"),
@@ -128,14 +134,28 @@ def test_what_cannot_be_obeyed_is_refused(fields: dict[str, Any], param: str, sa
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": ["user"], "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "tool_call_id": 5}]}, "messages[0].tool_call_id"),
+        ({"tools": [5]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].function"),
+        ({"chat_template_kwargs": {"enable_thinking": 1}}, "chat_template_kwargs.enable_thinking"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": {}}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
+        (calling({"id": "x"}), "messages[0].tool_calls[0].function"),
+        (calling({"type": "custom", "function": {}}), "messages[0].tool_calls[0].function"),
+        (calling({"function": {}}), "messages[0].tool_calls[0].function.name"),
         (
-            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}]},
-            "messages[0].tool_calls",
+            calling({"function": {"name": "f", "arguments": 5}}),
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            calling({"function": {"name": "f", "arguments": "{"}}),
+            "messages[0].tool_calls[0].function.arguments",
         ),
     ],
 )
@@ -166,6 +186,42 @@ def test_parts_that_are_not_text_are_refused(part: dict[str, Any], said: str) ->
     assert said in str(raised.value)
 
 
+def test_tools_are_offered_unless_the_choice_is_none() -> None:
+    [tool] = parsed(tools=[READ]).tools
+    assert (tool.name, tool.description) == ("read", "Reads.")
+    assert json.loads(tool.parameters) == {"type": "object", "properties": {}}
+    assert parsed(tools=[READ], tool_choice="auto").tools == (tool,)
+    assert parsed(tools=[READ], tool_choice="none").tools == ()
+    half = {"type": "function", "function": {"name": "r\ud83d", "description": "\ud83d"}}
+    assert parsed(tools=[half]).tools[0].name == "r\ufffd"
+
+
+@pytest.mark.parametrize("arguments", ['{"path":"a.txt"}', {"path": "a.txt"}])
+def test_calls_and_results_are_messages(arguments: Any) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": arguments}}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Text."}]},
+    ]
+    assert parsed(messages=messages).messages == (
+        Message("user", "Hello"),
+        Message(
+            "assistant",
+            "",
+            reasoning="Hm.",
+            tool_calls=(ToolCall("c1", "read", '{"path": "a.txt"}'),),
+        ),
+        Message("tool", "Text.", tool_call_id="c1", name="read"),
+    )
+
+
+def test_thinking_can_be_switched() -> None:
+    assert parsed().thinking is None
+    assert parsed(chat_template_kwargs={"enable_thinking": False}).thinking is False
+    assert parsed(chat_template_kwargs={"enable_thinking": True, "new": 1}).thinking is True
+
+
 def test_the_newer_name_of_max_tokens_wins() -> None:
     assert parsed(max_tokens=5, max_completion_tokens=7).sampling.max_tokens == 7
 
@@ -181,9 +237,17 @@ FIELD_NAMES = st.sampled_from(
     "logprobs top_logprobs logit_bias n tools response_format tool_choice audio".split()
 )
 CONTENT = JSON | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": JSON}))
+FUNCTION = st.fixed_dictionaries({"name": st.text() | JSON}, optional={"arguments": JSON})
+CALL = st.fixed_dictionaries({"function": FUNCTION}, optional={"id": JSON, "type": JSON})
 MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "system", "tool", "x"]) | JSON},
-    optional={"content": CONTENT, "tool_calls": JSON},
+    optional={
+        "content": CONTENT,
+        "tool_calls": st.lists(CALL | JSON) | JSON,
+        "tool_call_id": JSON,
+        "name": JSON,
+        "reasoning_content": JSON,
+    },
 )
 REQUEST = st.builds(
     lambda fields, messages: {**fields, "messages": messages},

@@ -187,10 +187,10 @@ def test_stopping_while_a_prompt_is_rendered(serve: Serve) -> None:
         finally:
             ended.set()
 
-    def slow_render(messages: Any) -> Any:
+    def slow_render(*arguments: Any) -> Any:
         rendering.set()
         assert go_on.wait(20)
-        return render(messages)
+        return render(*arguments)
 
     running.assistant.format.render, running.assistant.chat = slow_render, told_chat
     sock = running.connect()

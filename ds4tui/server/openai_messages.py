@@ -1,0 +1,136 @@
+"""The messages and tools of an OpenAI chat request, as values of chat/messages.py.
+
+Tool calls come back in as many forms as there are clients: arguments as JSON text or as an
+object, with or without content. What they mean is kept, in one layout.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ds4tui.chat.messages import Message, Role, Tool, ToolCall
+from ds4tui.chat.tools import canonical_arguments, tool_of
+from ds4tui.errors import RequestError
+from ds4tui.server.fields import Fields, whole_characters
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",  # OpenAI's newer name for it
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+def read_messages(fields: Fields) -> tuple[Message, ...]:
+    """Raises RequestError naming the field. A tool's result gets the name of the call it is of."""
+    read: list[Message] = []
+    names: dict[str, str] = {}
+    for each in fields.objects("messages"):
+        message = _message(each)
+        names |= {call.id: call.name for call in message.tool_calls}
+        if message.role == "tool" and not message.name:
+            message = replace(message, name=names.get(message.tool_call_id, ""))
+        read.append(message)
+    if not read:
+        raise RequestError("messages must hold at least one message.", "messages")
+    return tuple(read)
+
+
+def read_tools(fields: Fields) -> tuple[Tool, ...]:
+    """The tools that the model may call; none if tool_choice says so. Raises RequestError."""
+    tools = tuple(_tool(each) for each in fields.objects("tools"))
+    choice = fields.get("tool_choice")
+    if choice in (None, "auto"):
+        return tools
+    if choice == "none":
+        return ()
+    what = "'required'" if choice == "required" else "a choice of certain tools"
+    raise RequestError(
+        f"tool_choice: {what} is not supported yet, only 'auto' and 'none' are.",
+        fields.path("tool_choice"),
+        "Leave the field out.",
+    )
+
+
+def _tool(fields: Fields) -> Tool:
+    with _naming(fields.path("function")):
+        tool = tool_of(fields.mapping())
+    return replace(
+        tool, name=whole_characters(tool.name), description=whole_characters(tool.description)
+    )
+
+
+def _message(fields: Fields) -> Message:
+    name = fields.text("role")
+    path = fields.path("role")
+    role = _ROLES.get(name or "")
+    if role is None:
+        found = "not given" if name is None else f"not {name!r}"
+        raise RequestError(f"{path} must be one of {', '.join(_ROLES)}; it is {found}.", path)
+    if fields.get("function_call"):
+        where = fields.path("function_call")
+        raise RequestError(f"{where}: use tool_calls, which took its place.", where)
+    if role == "tool":
+        call_id, tool = fields.text("tool_call_id") or "", fields.text("name") or ""
+        return Message(role, _content(fields, role), tool_call_id=call_id, name=tool)
+    if role != "assistant":
+        return Message(role, _content(fields, role))
+    reasoning = fields.text("reasoning_content") or ""
+    return Message(
+        role, _content(fields, role), reasoning=reasoning, tool_calls=_tool_calls(fields)
+    )
+
+
+def _tool_calls(fields: Fields) -> tuple[ToolCall, ...]:
+    return tuple(_tool_call(each) for each in fields.objects("tool_calls"))
+
+
+def _tool_call(fields: Fields) -> ToolCall:
+    function = fields.child("function")
+    if function is None or fields.text("type") not in (None, "function"):
+        path = fields.path("function")
+        raise RequestError(f"{path} must be there: calls of other types are not supported.", path)
+    name = function.text("name")
+    if not name:
+        raise RequestError(f"{function.path('name')} must be given.", function.path("name"))
+    path = function.path("arguments")
+    given = function.get("arguments")
+    if not isinstance(given, str | dict | None):
+        raise function.wrong("arguments", "JSON text or an object", given)
+    with _naming(path):
+        arguments = canonical_arguments(given)
+    return ToolCall(fields.text("id") or "", name, arguments)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    try:
+        yield
+    except RequestError as exc:
+        raise RequestError(f"{path}: {exc.message}", path, exc.hint) from exc
+
+
+def _content(fields: Fields, role: Role) -> str:
+    value = fields.get("content")
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, list):
+        # Blocks are separate texts (an instruction, a file): without a line end between them
+        # the last word of one and the first of the next would become one word.
+        return "\n".join(_text_part(part) for part in fields.objects("content"))
+    if value is None and role in ("assistant", "tool"):
+        return ""
+    raise fields.wrong("content", "a string or an array of text parts", value)
+
+
+def _text_part(part: Fields) -> str:
+    kind = part.text("type")
+    if kind != "text":
+        path = part.path("type")
+        words = "Images are" if kind == "image_url" else f"Content of type {kind!r} is"
+        raise RequestError(f"{path}: {words} not supported yet, only text is.", path)
+    text = part.text("text")
+    if text is None:
+        raise part.wrong("text", "a string", None)
+    return text
