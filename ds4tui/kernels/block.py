@@ -26,7 +26,9 @@ class KVAppender(Protocol):
 
     @property
     def length(self) -> int: ...
-    def append(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]: ...
+    def append(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Add rows; those up to the last one, with all that the new rows' queries see."""
+
     def buffers(self) -> list[mx.array]: ...
 
 
@@ -93,10 +95,11 @@ class Block:
         return h + self._norm(fed.astype(mx.float32), w.ffn_post_norm)
 
     def _attention(self, n: mx.array, layer: KVAppender, turn: Cosines) -> mx.array:
-        w, shape, first = self._w.attention, self.shape, layer.length
+        w, shape = self._w.attention, self.shape
         q = self._norm(_heads(w.q(n), shape.heads), w.q_norm)
         k = self._norm(_heads(w.k(n), shape.kv_heads), w.k_norm)
         keys, values = layer.append(turned(k, *turn), _heads(w.v(n), shape.kv_heads))
+        first = keys.shape[1] - n.shape[0]  # of these rows, which may begin late in the sequence
         mixed = self._attend(turned(q, *turn), keys, values, shape.scale, first, shape.window)
         return w.output(mixed.swapaxes(0, 1).reshape(n.shape[0], -1))
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,9 @@ def test_predicted_kv_bytes_are_never_exceeded_nor_far_off(name: str, kernels: s
     for start in range(0, 480, 60):
         model.forward(Rows.of_ids([65] * 60, start, "none"), state)
         assert 0 < state.nbytes <= model.kv_bytes(state.length)
-    at_once, layers = model.new_state(), len(state.layers)
+    at_once = model.new_state()
     model.forward(Rows.of_ids([65] * 480, 0, "none"), at_once)
-    assert model.kv_bytes(480) == at_once.nbytes * (layers + 1) / layers
+    assert model.kv_bytes(480) == at_once.nbytes + max(layer.nbytes for layer in at_once.layers)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,22 +89,35 @@ def test_quantised_matrices_are_held_as_they_are(
     assert half.weights_bytes < tensor_bytes(name) / 2
 
 
-BLOCK_TENSORS = ["attn_norm", "attn_q", "attn_output", "ffn_norm"]
-OWN_TENSORS = {
-    "llama": ["ffn_up"],
-    "qwen2": ["ffn_up"],
-    "qwen3": ["attn_q_norm", "attn_k_norm"],
-    "qwen3moe": ["attn_q_norm", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"],
-    "gemma3": ["attn_k_norm", "post_attention_norm", "post_ffw_norm"],
+BLOCK = "1.attn_norm.weight 1.attn_q.weight 1.attn_output.weight 1.ffn_norm.weight "
+EXPERTS = (
+    " 1.ffn_gate_inp.weight 1.ffn_gate_exps.weight 1.ffn_up_exps.weight 1.ffn_down_exps.weight"
+)
+HYBRID = (
+    "1.attn_norm.weight 1.post_attention_norm.weight 1.attn_qkv.weight 1.attn_gate.weight "
+    "1.ssm_conv1d.weight 1.ssm_dt.bias 1.ssm_a 1.ssm_norm.weight 1.ssm_out.weight "
+    "3.attn_norm.weight 3.attn_q.weight 3.attn_k_norm.weight 3.attn_output.weight "
+)
+SHARED = (
+    " 1.ffn_gate_shexp.weight 1.ffn_up_shexp.weight 1.ffn_down_shexp.weight "
+    "1.ffn_gate_inp_shexp.weight"
+)
+TENSORS = {
+    "llama": BLOCK + "1.ffn_up.weight",
+    "qwen2": BLOCK + "1.ffn_up.weight",
+    "qwen3": BLOCK + "1.attn_q_norm.weight 1.attn_k_norm.weight",
+    "qwen3moe": BLOCK + "1.attn_q_norm.weight" + EXPERTS,
+    "gemma3": BLOCK + "1.attn_k_norm.weight 1.post_attention_norm.weight 1.post_ffw_norm.weight",
+    "qwen3next": HYBRID + EXPERTS + SHARED,
+    "qwen35": HYBRID + "1.ssm_alpha.weight 1.ssm_beta.weight 1.ffn_up.weight",
+    "qwen35moe": HYBRID + "1.ssm_alpha.weight 1.ssm_beta.weight" + EXPERTS + SHARED,
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor"), [(n, t) for n in NAMES for t in BLOCK_TENSORS + OWN_TENSORS[n]]
-)
+@pytest.mark.parametrize(("name", "tensor"), [(n, t) for n in NAMES for t in TENSORS[n].split()])
 def test_a_missing_tensor_is_named(name: str, tensor: str, tmp_path: Path) -> None:
-    gguf = changed(name, tmp_path / "bad.gguf", tensors={f"blk.1.{tensor}.weight": None})
-    with pytest.raises(GGUFError, match=rf"blk\.1\.{tensor}\.weight"):
+    gguf = changed(name, tmp_path / "bad.gguf", tensors={f"blk.{tensor}": None})
+    with pytest.raises(GGUFError, match=re.escape(f"blk.{tensor}")):
         load_model(gguf, Settings())
 
 
@@ -121,6 +135,8 @@ def test_a_count_of_blocks_that_are_not_there_is_refused_with_both_numbers(
         FAMILIES[name].config(gguf)
 
 
+HYBRIDS = ["qwen3next", "qwen35", "qwen35moe"]
+SSM_KEYS = ["conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count"]
 KEYS = ["block_count", "context_length", "attention.head_count", "embedding_length"]
 
 
@@ -131,6 +147,8 @@ KEYS = ["block_count", "context_length", "attention.head_count", "embedding_leng
         ("qwen3moe", "expert_count"),
         ("qwen3moe", "expert_used_count"),
         ("qwen3moe", "expert_feed_forward_length"),
+        *((n, f"ssm.{key}") for n in HYBRIDS for key in SSM_KEYS),
+        ("qwen35moe", "expert_shared_feed_forward_length"),
     ],
 )
 def test_a_missing_key_is_named(name: str, key: str, tmp_path: Path) -> None:
@@ -154,6 +172,13 @@ YARN = {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 16}
         ("gemma3", {"final_logit_softcapping": 30.0}, "caps its logits"),
         ("gemma3", {"attention.sliding_window_pattern": [True, False]}, "2 layers"),
         ("gemma3", {"attention.sliding_window_pattern": 0}, "pattern is 0"),
+        ("qwen35", {"attention.recurrent_layers": [True, False]}, "2 blocks in attention.recurr"),
+        ("qwen35", {"attention.recurrent_layers": None, "full_attention_interval": 0}, "is 0"),
+        ("qwen35", {"ssm.time_step_rank": 3}, "64 values in 3 heads over 2 key heads"),
+        ("qwen35", {"ssm.conv_kernel": 0}, "conv_kernel is 0"),
+        ("qwen35", {"attention.value_length": 16}, "32 and 16 do not fit one matrix of gates"),
+        ("qwen35", {"nextn_predict_layers": 4}, "4 of 4 blocks are of next-token heads"),
+        ("qwen3next", {"expert_used_count": 9}, "9 of 8 experts"),
     ],
 )
 def test_what_is_not_read_is_refused_by_name(

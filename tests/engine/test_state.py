@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.engine.state import (
-    BLOCK_ROWS,
-    GROWTH_ROWS_MAX,
-    HostKVLayer,
-    KVLayer,
-    ModelState,
-    grown_capacity,
-)
+from ds4tui.engine.capacity import BLOCK_ROWS, GROWTH_ROWS_MAX, grown_capacity
+from ds4tui.engine.state import HostKVLayer, KVLayer, ModelState
 from tests.scale import scaled
 
 HEADS, KEY, VALUE = 2, 4, 3

@@ -6,7 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ds4tui.engine.state import BLOCK_ROWS, HostKVLayer
+from ds4tui.engine.capacity import BLOCK_ROWS
+from ds4tui.engine.state import HostKVLayer
 from ds4tui.kernels.block import BlockShape
 from ds4tui.kernels.cpu.native.decoder import NativeBlock, NativeDecoder
 from ds4tui.kernels.cpu.native.library import loaded
@@ -61,7 +62,7 @@ def test_a_rewound_row_is_overwritten(model: Model) -> None:
 
 def test_buffers_of_any_size_will_do(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are read in panels, whose last may stick out of a buffer."""
-    monkeypatch.setattr("ds4tui.engine.state.buffers.BLOCK_ROWS", 7)
+    monkeypatch.setattr("ds4tui.engine.capacity.BLOCK_ROWS", 7)
     layers, parts = model.layers(), []
     for start, end in ((0, 33), (33, 34), (34, 47)):
         parts.append(run(model, layers, start, end))

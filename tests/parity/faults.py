@@ -6,7 +6,7 @@ a wrong one would do with the right file.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import PlanKind, SyncPlan
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.models.registry import Model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.session import Session
-from ds4tui.engine.state import ModelState
+from ds4tui.engine.state import BoundedState, LayerRows, ModelState, RowPart, RowSegment
 from ds4tui.engine.state.buffers import DeviceBuffer, HostBuffer
 from tests.golden.files import golden_path
 
@@ -41,6 +42,14 @@ class FaultyState:
     def nbytes(self) -> int:
         return self.real.nbytes
 
+    @property
+    def needs_snapshots(self) -> bool:
+        return self.real.needs_snapshots
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self.real.snapshot_bytes
+
     def can_rewind(self, to: int) -> bool:
         return 0 <= to <= self.length
 
@@ -48,11 +57,30 @@ class FaultyState:
         self.rewind_wrongly(to)
         self.length = to
 
+    def rebuild(self, keep: int, parts: Sequence[RowPart], bounded: BoundedState | None) -> None:
+        self.rewind(keep)
+        if parts or bounded is not None:
+            real_parts = [(getattr(s, "real", s), start, end) for s, start, end in parts]
+            self.real.rebuild(self.real.length, real_parts, bounded)
+            self.length = max([keep, *(end for _, _, end in parts)])
+
+    def rows(self, layer: int, start: int, end: int) -> LayerRows | None:
+        return self.real.rows(layer, start, end)
+
+    def rows_bytes(self, start: int, end: int) -> int:
+        return 0  # not worth putting away: what is kept must come from a right state
+
+    def copy_rows(self, start: int, end: int) -> RowSegment:
+        return self.real.copy_rows(start, end)
+
+    def snapshot(self) -> BoundedState | None:
+        return self.real.snapshot()
+
     def rewind_wrongly(self, to: int) -> None:
         """The base is right: it shows that the wrapper itself does no harm."""
         self.real.rewind(to)
 
-    def rows(self, rows: Rows) -> Rows:
+    def fed(self, rows: Rows) -> Rows:
         return rows
 
 
@@ -93,9 +121,9 @@ class RopeOffByOne(FaultyState):
 
     def rewind_wrongly(self, to: int) -> None:
         self.real.rewind(to)
-        self.shift = 1
+        self.shift = int(to > 0)  # all rows turned alike would be right
 
-    def rows(self, rows: Rows) -> Rows:
+    def fed(self, rows: Rows) -> Rows:
         return replace(rows, positions=rows.positions + np.int32(self.shift))
 
 
@@ -110,7 +138,7 @@ class FaultyModel:
         return self._state_class(self._model.new_state())
 
     def forward(self, rows: Rows, state: FaultyState) -> mx.array | None:
-        logits = self._model.forward(state.rows(rows), state.real)
+        logits = self._model.forward(state.fed(rows), state.real)
         state.length += len(rows)
         return logits
 
@@ -121,11 +149,19 @@ class FaultyModel:
 class GreedySession(Session):
     """Keeps the first token that differs: the common prefix is taken one too long."""
 
-    def plan(self, wanted: Timeline) -> SyncPlan:
-        plan = super().plan(wanted)
+    def plan(self, wanted: Timeline, outline: Outline = ()) -> SyncPlan:
+        plan = super().plan(wanted, outline)
         if plan.kind is not PlanKind.REWIND or plan.kept + 1 >= len(wanted):
             return plan
-        return replace(plan, kept=plan.kept + 1, to_evaluate=plan.to_evaluate - 1)
+        plan = replace(
+            plan,
+            kept=plan.kept + 1,
+            base_rows=plan.base_rows + 1,
+            dropped=plan.dropped - 1,
+            to_evaluate=plan.to_evaluate - 1,
+        )
+        self._planned = plan, wanted, outline
+        return plan
 
 
 class OpenlyUneven:

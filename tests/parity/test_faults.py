@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ds4tui.engine import capacity
 from ds4tui.engine.models.registry import Model
 from ds4tui.engine.session import Session
-from ds4tui.engine.state import buffers
 from tests.golden.files import golden_path
 from tests.parity import family_faults, faults
 from tests.parity.checks import check_golden, check_reuse, check_sensitivity
@@ -96,7 +96,7 @@ def test_a_row_lost_when_buffers_grow_is_seen(
 ) -> None:
     """With blocks so small that prompts cross their borders, in NumPy, C++ and MLX."""
     monkeypatch.setenv("DS4TUI_KERNELS", kernels)
-    monkeypatch.setattr(buffers, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(capacity, "BLOCK_ROWS", 16)
     tiny = load(golden_path("llama"))
     check_golden(tiny, "llama")
     check_reuse(Session(tiny, CHUNKS), cold, "llama")

@@ -12,11 +12,19 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.engine.capacity import layer_capacity
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader, Order
 from ds4tui.engine.models.rotation import ROPE_FACTORS, Rotation
 from ds4tui.engine.models.rows import Rows
-from ds4tui.engine.state import HostKVLayer, KVLayer, ModelState, grown_capacity
+from ds4tui.engine.state import (
+    HostKVLayer,
+    HostWindowLayer,
+    KVLayer,
+    LayerState,
+    ModelState,
+    WindowLayer,
+)
 from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.decoder import Decoder, Ends
@@ -43,8 +51,11 @@ class DecoderConfig:
     def kv_bytes(self, tokens: int, path: ComputePath) -> int:
         """The most that a state of up to `tokens` rows takes: its buffers as they grow, plus
         the largest layer, which is there twice while it does."""
-        values = [s.kv_heads * (s.key_size + s.value_size) for s in self.blocks]
-        return grown_capacity(tokens) * (sum(values) + max(values)) * path.activations.size
+        values = [
+            s.kv_heads * (s.key_size + s.value_size) * layer_capacity(tokens, s.window)
+            for s in self.blocks
+        ]
+        return (sum(values) + max(values)) * path.activations.size
 
 
 class DecoderModel:
@@ -67,8 +78,7 @@ class DecoderModel:
         self.compute_path = loader.words()
 
     def new_state(self) -> ModelState:
-        layer = HostKVLayer if self._path.host_blocks else KVLayer
-        return ModelState([layer() for _ in self._config.blocks])
+        return ModelState([_layer_state(s, self._path.host_blocks) for s in self._config.blocks])
 
     def kv_bytes(self, tokens: int) -> int:
         """The most that a state of up to `tokens` rows ever takes."""
@@ -94,6 +104,12 @@ class DecoderModel:
         if rows.ids.min() < 0 or rows.ids.max() >= self.vocab_size:
             raise ValueError(f"Token ids must be in 0..{self.vocab_size - 1}.")
         return rows.ids
+
+
+def _layer_state(shape: BlockShape, in_numpy: bool) -> LayerState:
+    if shape.window is None:
+        return HostKVLayer() if in_numpy else KVLayer()
+    return HostWindowLayer(shape.window) if in_numpy else WindowLayer(shape.window)
 
 
 def _decoder(loader: LayerLoader, config: DecoderConfig, path: ComputePath) -> Decoder:

@@ -11,28 +11,24 @@ Buffers grow and are copied a layer at a time, so the peak is the state plus one
 """
 
 from ds4tui.engine.state.append_only import HostKVLayer, KVLayer
-from ds4tui.engine.state.buffers import (
-    BLOCK_ROWS,
-    GROWTH_ROWS_MAX,
-    GROWTH_SHARE,
-    grown_capacity,
-)
 from ds4tui.engine.state.layer import LayerBounded, LayerRows, LayerState
 from ds4tui.engine.state.model import BoundedState, ModelState, RowPart, RowSegment, RowSource
+from ds4tui.engine.state.recurrent import HostRecurrentLayer, RecurrentLayer
+from ds4tui.engine.state.window import HostWindowLayer, WindowLayer
 
 __all__ = [
-    "BLOCK_ROWS",
-    "GROWTH_ROWS_MAX",
-    "GROWTH_SHARE",
     "BoundedState",
     "HostKVLayer",
+    "HostRecurrentLayer",
+    "HostWindowLayer",
     "KVLayer",
     "LayerBounded",
     "LayerRows",
     "LayerState",
     "ModelState",
+    "RecurrentLayer",
     "RowPart",
     "RowSegment",
     "RowSource",
-    "grown_capacity",
+    "WindowLayer",
 ]

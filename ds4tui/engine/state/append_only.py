@@ -8,7 +8,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ds4tui.engine.state.buffers import DeviceBuffer, HostBuffer, RowBuffer, grown_capacity
+from ds4tui.engine.capacity import grown_capacity
+from ds4tui.engine.state.buffers import DeviceBuffer, HostBuffer, RowBuffer
 from ds4tui.engine.state.layer import Array, LayerBounded, LayerRows
 
 Floats = npt.NDArray[np.float32]
@@ -110,6 +111,8 @@ class HostKVLayer(_AppendOnly):
     Keys lie as [heads, size, capacity], since OpenBLAS multiplies one query with that nearly
     three times as fast; values as [heads, capacity, size].
     """
+
+    base = 0  # position of the buffers' first row
 
     def __init__(self) -> None:
         self._keys, self._values = HostBuffer(axis=2), HostBuffer(axis=1)

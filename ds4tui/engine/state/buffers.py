@@ -1,4 +1,4 @@
-"""Row buffers that grow: how long they are made, and how rows are written, moved and viewed.
+"""Buffers of rows: how rows are written, moved and viewed.
 
 `DeviceBuffer` keeps its rows in MLX, `HostBuffer` in NumPy for the CPU kernels; nothing else
 differs between them.
@@ -14,17 +14,6 @@ from ds4tui.engine.state.layer import Array, along
 
 Floats = npt.NDArray[np.float32]
 
-BLOCK_ROWS = 256  # buffers are whole blocks: a short chat grows them rarely
-GROWTH_SHARE = 8  # a grown buffer is an eighth longer than needed, so copying stays amortised,
-GROWTH_ROWS_MAX = 2048  # but no more rows than this lie idle in a long one
-
-
-def grown_capacity(rows: int) -> int:
-    """Rows to allocate when `rows` are needed. Monotone: a state that never held more than
-    `rows` never allocates more than this."""
-    slack = min(rows // GROWTH_SHARE, GROWTH_ROWS_MAX)
-    return -(-(rows + slack) // BLOCK_ROWS) * BLOCK_ROWS
-
 
 class RowBuffer(Protocol):
     """Rows along one axis of an array that this object alone refers to."""
@@ -38,6 +27,9 @@ class RowBuffer(Protocol):
     def make(self, capacity: int, like: Array, start: int, end: int) -> None:
         """Go on in an array of `capacity` rows, computed on return, that begins with rows `start`
         to `end` of the old one; dtype and other sizes are those of `like`."""
+
+    def move(self, start: int, end: int) -> None:
+        """Rows `start` to `end` to the front."""
 
     def write(self, rows: Array, at: int) -> None: ...
     def view(self, start: int, end: int) -> Array: ...
@@ -66,6 +58,10 @@ class DeviceBuffer:
             larger[self._at(0, end - start)] = self.view(start, end)
         mx.eval(larger)  # pending copies of all layers would hold all old buffers at once
         self.array = larger
+
+    def move(self, start: int, end: int) -> None:
+        assert self.array is not None
+        self.make(self.capacity, self.array, start, end)
 
     def write(self, rows: mx.array, at: int) -> None:
         assert self.array is not None
@@ -102,6 +98,10 @@ class HostBuffer:
         if end > start:
             along(larger, self.axis, 0, end - start)[...] = self.view(start, end)
         self.array = larger
+
+    def move(self, start: int, end: int) -> None:
+        # NumPy sees that the two overlap.
+        along(self.array, self.axis, 0, end - start)[...] = self.view(start, end)
 
     def write(self, rows: Floats, at: int) -> None:
         along(self.array, self.axis, at, at + rows.shape[self.axis])[...] = rows

@@ -28,7 +28,8 @@ class HostAppender(Protocol):
 
     @property
     def length(self) -> int: ...
-    def append(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]: ...
+    def append(self, keys: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """Add rows; those up to the last one, with all that the new rows' queries see."""
 
 
 class HostBlock:
@@ -49,7 +50,7 @@ class HostBlock:
 
     def __call__(self, x: Floats, layer: HostAppender, turn: Turn) -> Floats:
         """Tiles of rows are independent but for this: all keys are there before one attends."""
-        first, tiles = layer.length, self._workers.tiles(len(x))
+        tiles = self._workers.tiles(len(x))
         qkv, y = np.empty((len(x), self._qkv.shape[0]), np.float32), np.empty_like(x)
 
         def project(tile: slice) -> None:
@@ -58,6 +59,7 @@ class HostBlock:
         self._workers.each(tiles, project)
         q, k, v = self._split(qkv)
         keys, values = layer.append(k, v)
+        first = keys.shape[1] - len(x)  # of these rows, which may begin late in the sequence
 
         def finish(tile: slice) -> None:
             past, shape = first + tile.start, self.shape

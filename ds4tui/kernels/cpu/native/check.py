@@ -160,6 +160,8 @@ def _random_blocks(kind: Type, out: int, columns: int, random: np.random.Generat
 class _Rows:
     """The least that a native step needs of a layer state."""
 
+    base = 0
+
     def __init__(self) -> None:
         self.length = 0
         self._buffers: tuple[Floats, Floats] | None = None

@@ -40,6 +40,10 @@ class NativeAppender(Protocol):
 
     @property
     def length(self) -> int: ...
+    @property
+    def base(self) -> int:
+        """The position of the buffers' first row, once they are reserved."""
+
     def reserved(self, count: int, keys: tuple[int, int], values: tuple[int, int]) -> "Buffers":
         """Buffers with room for `count` rows more: keys [heads, size, capacity], values
         [heads, capacity, size]; `keys` and `values` are (heads, size)."""
@@ -107,7 +111,7 @@ class NativeDecoder:
         keys, values = layer.reserved(
             count, (shape.kv_heads, shape.key_size), (shape.kv_heads, shape.value_size)
         )
-        return CacheStruct(keys.ctypes.data, values.ctypes.data, keys.shape[2])
+        return CacheStruct(keys.ctypes.data, values.ctypes.data, keys.shape[2], layer.base)
 
     def _model_of(self, ends: Ends, blocks: Sequence[NativeBlock]) -> ModelStruct:
         first = blocks[0].shape

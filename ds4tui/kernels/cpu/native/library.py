@@ -81,7 +81,12 @@ class ModelStruct(Structure):
 
 
 class CacheStruct(Structure):
-    _fields_ = (("keys", c_void_p), ("values", c_void_p), ("capacity", c_int64))
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("capacity", c_int64),
+        ("base", c_int64),
+    )
 
 
 class StepStruct(Structure):

@@ -43,6 +43,7 @@ struct Model {
 struct Cache {
   float *keys, *values;  // [kv_heads, key_size, capacity], [kv_heads, capacity, value_size]
   int64_t capacity;
+  int64_t base;          // rows of the sequence before the first one here
 };
 
 struct Step {
@@ -264,7 +265,7 @@ class Run {
   // Norm and turn the heads of row t; keep its keys and values.
   void place(const Layer& w, const Cache& cache, int t) {
     const float* factors = s_.turns[w.turn] + (int64_t)t * s_.pairs[w.turn] * 2;
-    const int64_t at = s_.first + t;
+    const int64_t at = s_.first + t - cache.base;
     for (int h = 0; h < m_.heads; h++) {
       float* q = q_.row(t) + h * m_.key_size;
       if (w.q_norm) normed(q, w.q_norm, m_.key_size, m_.norm_epsilon, q);
@@ -304,9 +305,9 @@ class Run {
     pool->each(tiles * m_.heads, [&](int chunk, int thread) {
       const int head = chunk % m_.heads, begin = (tiles - 1 - chunk / m_.heads) * TILE;
       const int n = s_.rows - begin < TILE ? s_.rows - begin : TILE;
-      int from[TILE], seen[TILE];
+      int from[TILE], seen[TILE];  // rows of the buffers
       for (int i = 0; i < n; i++) {
-        seen[i] = s_.first + begin + i + 1;
+        seen[i] = s_.first - (int)cache.base + begin + i + 1;
         from[i] = w.window && seen[i] > w.window ? seen[i] - w.window : 0;
       }
       ThreadSpace& own = threads_space[thread];
@@ -322,7 +323,7 @@ class Run {
 
   // A decode step: heads that share keys together, and PART rows of the sequence at a time.
   void attend_one(const Layer& w, const Cache& cache, int64_t stride) {
-    const int seen = s_.first + 1, from = w.window && seen > w.window ? seen - w.window : 0;
+    const int seen = s_.first - (int)cache.base + 1, from = w.window && seen > w.window ? seen - w.window : 0;
     const int start = from / PANEL * PANEL, parts = chunks_of(seen - start, PART);
     const int share = m_.heads / m_.kv_heads, size = share < TILE ? share : TILE;
     const int tiles = chunks_of(share, size), values = m_.heads * m_.value_size;
