@@ -405,5 +405,5 @@ COMMANDS = (
         _doctor_arguments,
         _selftest,
     ),
-    Command("bench", "measure prefill and decode rates", bench.add_arguments, _bench),
+    Command("bench", "measure prefill and decode rates, and memory", bench.add_arguments, _bench),
 )
