@@ -22,6 +22,7 @@ ANSWER_S = 1.0  # an answer through ssh takes a tenth of it
 ANSWER_BYTES_MAX = 4096
 
 KITTY_QUESTION = b"\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\"
+ERASE_LINE = b"\r\x1b[K"  # where an odd terminal has shown the question after all
 INTERRUPT = b"\x03"
 ATTRIBUTES_QUESTION = b"\x1b[c"
 _ATTRIBUTES = re.compile(rb"\x1b\[\?([\d;]*)c")
@@ -103,6 +104,7 @@ def ask(descriptor: int, environment: Mapping[str, str]) -> tuple[Answer | None,
         with _silent(descriptor):
             os.write(descriptor, question)
             said = _read_answer(descriptor)
+            os.write(descriptor, ERASE_LINE)
         if INTERRUPT in said:
             raise KeyboardInterrupt
     except (OSError, termios.error) as exc:

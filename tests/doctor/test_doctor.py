@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +117,21 @@ def test_mlx_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch) ->
     for check in (machine.device, machine.mlx):
         (found,) = check()
         assert found.level == "BAD" and "GLIBC_2.35" in found.text and found.advice
+
+
+def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = SimpleNamespace(gpu="gpu", cpu="cpu")
+    about = {"device_name": "Apple M9", "memory_size": 2**35, "odd": object()}
+    core = SimpleNamespace(
+        DeviceType=kinds, default_device=lambda: SimpleNamespace(type="gpu"),
+        device_info=lambda: about,
+    )  # fmt: skip
+    monkeypatch.setattr(machine, "_mlx_core", lambda: core)
+    (found,) = machine.device()
+    assert found.text.startswith("GPU: Apple M9; beside it ")
+    assert found.facts["device"] == "gpu" and found.facts["memory_size"] == 2**35
+    assert "odd" not in found.facts
+    json.dumps(dict(found.facts))
 
 
 def test_a_twin_that_is_wrong_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

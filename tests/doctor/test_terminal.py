@@ -64,7 +64,8 @@ def asked(
 def test_a_terminal_with_both_ways() -> None:
     found, why, written = asked(KITTY + b"\x1b[?62;4;22c")
     assert found == [True, True] and why == ""
-    assert written == terminals.KITTY_QUESTION + b"\x1b[c", "its answer was not shown"
+    question = terminals.KITTY_QUESTION + b"\x1b[c"
+    assert written == question + b"\r\x1b[K", "its answer was not shown"
 
 
 def test_a_terminal_with_neither() -> None:
@@ -84,7 +85,7 @@ def test_in_the_background_it_is_not_asked() -> None:
 
 def test_what_would_print_the_question_is_not_asked_it() -> None:
     found, _, written = asked(b"\x1b[?1;2c", program="Apple_Terminal")
-    assert found == [False, False] and written == b"\x1b[c"
+    assert found == [False, False] and written == b"\x1b[c\r\x1b[K"
 
 
 def test_ctrl_c_while_it_is_asked_ends_it() -> None:
