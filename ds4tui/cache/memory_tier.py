@@ -1,23 +1,63 @@
 """What is kept in memory beside the live states: parked states, segments and snapshots.
 
-Books over opaque handles, owned by the engine thread; one tier serves all sessions.
+Books over opaque handles, owned by the engine thread; one tier serves all sessions. It decides
+what stays; it never looks into what it holds, and never acts on a session.
+
+      tree of timelines                 holders                        a plan for 1-2-3-5
+      1 ── 2 ┬─ 3 ── 4   parked         [1 2 3 4]  a whole state       go on with the parked state
+             │   └── 5   segment             [5]   rows behind 1 2 3   at 3 (snapshot), copy row 5
+             └─ 6        snapshot at 3             a bounded part
+
+  (1) Parked states, segments and snapshots together never take more than the budget.
+  (2) A look-up changes nothing. Nothing goes before what replaces it was looked up: what a plan
+      uses (`keep`) is never evicted.
+  (3) What is refused or cannot be had evicts nothing.
+  (4) What leans on rows goes before them; what nothing leads up to any more goes at once, when
+      all is at rest, and says so.
+  (5) Something short never displaces something that takes longer to compute, unless that was
+      left alone for long (`cache.eviction`).
+  (6) Everything that goes leaves a note in words, and a tombstone if it could be missed.
+  (7) At most MAX_ENTRIES things are held: look-ups and evictions stay quick however many
+      branches there were.
 """
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from ds4tui.cache.causes import Cause
+from ds4tui.cache.eviction import Weighed, value_ms, victims, with_leaning
 from ds4tui.cache.offers import DEFAULT_RATES, Evictable, HeldRows, HeldSnapshot, Offers, Rates
-from ds4tui.cache.outline import Outline
-from ds4tui.cache.timeline import Timeline
+from ds4tui.cache.outline import Outline, fork_points
+from ds4tui.cache.prefix_tree import PrefixTree, Walk
+from ds4tui.cache.survey import Standing, survey
+from ds4tui.cache.thinning import FORK_POINTS, Place, spacing_tokens, staying
+from ds4tui.cache.timeline import ImageSpan, Timeline
+from ds4tui.cache.tombstones import Tombstones
+
+EntryKind = Literal["parked", "segment", "snapshot", "lent"]
+
+MAX_ENTRIES = 512
+_NOTES_KEPT = 256  # if nobody drains them
+
+# Of the budget, for the snapshots of one branch: rows come first, they cost more to make again.
+_SNAPSHOT_SHARE = 0.5
+
+_NAMES = {
+    "parked": "parked branch",
+    "segment": "segment",
+    "snapshot": "snapshot",
+    "lent": "state that was taken",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CacheNote:
     """Something that the tier did, for log, panel and HTTP. `kind` is "evicted", "refused",
-    "thinned", "pruned" or "dropped"; `tokens` and `nbytes` are of the thing."""
+    "thinned", "pruned" or "dropped"; `tokens` would have to be evaluated again without it."""
 
     kind: str
     tokens: int
@@ -27,11 +67,11 @@ class CacheNote:
 
 @dataclass(slots=True)
 class _Entry:
-    entry_id: int
-    kind: str
-    timeline: Timeline
-    outline: Outline
+    kind: EntryKind
     start: int
+    end: int
+    outline: Outline
+    spans: tuple[ImageSpan, ...]
     handle: Any
     nbytes: int
     used_at: float
@@ -40,7 +80,7 @@ class _Entry:
 
 class MemoryTier:
     """`budget_bytes` bounds parked states, segments and snapshots together; a function of it is
-    asked each time."""
+    asked each time. `clock` gives seconds."""
 
     def __init__(
         self,
@@ -52,9 +92,14 @@ class MemoryTier:
         self._budget = budget_bytes
         self._clock = clock
         self._entries: dict[int, _Entry] = {}
+        self._tree = PrefixTree()
+        self._tombstones = Tombstones()
         self._ids = itertools.count(1)
-        self._notes: list[CacheNote] = []
+        self._notes: deque[CacheNote] = deque(maxlen=_NOTES_KEPT)
         self._live: dict[int, Callable[[], Timeline]] = {}
+        self._surveyed: tuple[tuple[Timeline, ...], dict[int, Standing]] | None = None
+
+    # -- counts --------------------------------------------------------------------------------
 
     @property
     def budget_bytes(self) -> int:
@@ -88,69 +133,51 @@ class MemoryTier:
     def snapshot_count(self) -> int:
         return self._count_of("snapshot")
 
-    def attach(self, timeline: Callable[[], Timeline]) -> Callable[[], None]:
-        """Tell the tier of a live session: rows that its state holds need no copy here, and what
-        leans on them is no orphan. Returns the function that takes it back."""
-        key = next(self._ids)
-        self._live[key] = timeline
-        return lambda: self._live.pop(key, None) and None
+    def _bytes_of(self, kind: EntryKind) -> int:
+        return sum(entry.nbytes for entry in self._entries.values() if entry.kind == kind)
+
+    def _count_of(self, kind: EntryKind) -> int:
+        return sum(entry.kind == kind for entry in self._entries.values())
+
+    # -- looking up ----------------------------------------------------------------------------
 
     def offers(self, wanted: Timeline) -> Offers:
         """What is held of `wanted`; changes nothing."""
+        walk = self._tree.walk(wanted)
         rows: list[HeldRows] = []
         snapshots: list[HeldSnapshot] = []
-        for entry in self._entries.values():
-            common, end = entry.timeline.common_prefix(wanted), len(entry.timeline)
+        for key, common in self._tree.commons(wanted, walk).items():
+            entry = self._entries[key]
             if entry.kind == "snapshot":
-                if common == end:
-                    snapshots.append(HeldSnapshot(entry.entry_id, end))
-            elif common > entry.start:
-                can_rewind = entry.handle.can_rewind if entry.kind == "parked" else None
-                rows.append(
-                    HeldRows(
-                        entry.entry_id,
-                        "parked" if entry.kind == "parked" else "segment",
-                        entry.start,
-                        end,
-                        common,
-                        entry.nbytes,
-                        can_rewind,
-                        entry.outline,
-                        entry.timeline.spans,
-                    )
-                )
-        evictable = tuple(
-            Evictable(entry.entry_id, self._value(entry), entry.nbytes)
-            for entry in self._entries.values()
-        )
+                if common == entry.end:
+                    snapshots.append(HeldSnapshot(key, entry.end))
+            elif entry.kind != "lent" and min(common, entry.end) > entry.start:
+                rows.append(_held(key, entry, common))
         free = max(0, self.budget_bytes - self.nbytes)
-        return Offers(tuple(rows), tuple(snapshots), (), free, evictable)
-
-    def park(self, timeline: Timeline, outline: Outline, state: Any, nbytes: int) -> int | None:
-        """Take a whole state of exactly `timeline`; None if it is refused (the notes say why)."""
-        return self._add("parked", timeline, outline, 0, state, nbytes)
-
-    def add_segment(
-        self, timeline_to_end: Timeline, outline: Outline, start: int, rows: Any, nbytes: int
-    ) -> int | None:
-        """Take the copied rows [start, len(timeline_to_end)); None if refused."""
-        return self._add("segment", timeline_to_end, outline, start, rows, nbytes)
-
-    def add_snapshot(
-        self, timeline_to_position: Timeline, bounded: Any, nbytes: int, point: str
-    ) -> int | None:
-        """Take the bounded part of a state at the end of `timeline_to_position`."""
-        start = len(timeline_to_position)
-        return self._add("snapshot", timeline_to_position, (), start, bounded, nbytes, point)
+        lost = self._tombstones.lost(wanted)
+        return Offers(tuple(rows), tuple(snapshots), lost, free, self._evictable())
 
     def unheld_from(self, timeline: Timeline, start: int) -> int:
         """The first position from `start` on whose row no parked state or segment holds;
         len(timeline) if all are held. A tail is copied from there on only."""
         at = start
-        for entry in sorted(self._entries.values(), key=lambda e: e.start):
-            if entry.kind != "snapshot" and entry.start <= at:
-                at = max(at, entry.timeline.common_prefix(timeline))
+        commons = self._tree.commons(timeline)
+        for key in sorted(commons, key=lambda k: self._entries[k].start):
+            entry = self._entries[key]
+            if entry.kind in ("parked", "segment") and entry.start <= at:
+                at = max(at, min(commons[key], entry.end))
         return at
+
+    def snapshots_of(self, timeline: Timeline) -> tuple[int, ...]:
+        """Positions of the snapshots along a timeline, ascending."""
+        keys = _keys_on(self._tree.walk(timeline))
+        return tuple(sorted(self._entries[k].end for k in keys if self._is(k, "snapshot")))
+
+    def worst_replay(self, timeline: Timeline) -> int:
+        """The most tokens that an edit of it anywhere makes a state replay that goes back by
+        snapshots only."""
+        borders = [0, *self.snapshots_of(timeline), len(timeline)]
+        return max(after - before for before, after in itertools.pairwise(borders))
 
     def handle(self, holder_id: int) -> Any:
         """The state, rows or bounded part that was given; counts as a use. KeyError if gone."""
@@ -160,71 +187,262 @@ class MemoryTier:
 
     def timeline(self, holder_id: int) -> Timeline:
         """What the holder stands for, up to its end. KeyError if gone."""
-        return self._entries[holder_id].timeline
+        return self._tree.timeline(holder_id)
 
     def outline(self, holder_id: int) -> Outline:
+        """KeyError if gone."""
         return self._entries[holder_id].outline
 
+    # -- taking in -----------------------------------------------------------------------------
+
+    def attach(self, timeline: Callable[[], Timeline]) -> Callable[[], None]:
+        """Tell the tier of a live session: rows that its state holds need no copy here, and what
+        leans on them is no orphan. Returns the function that takes it back. As long as no session
+        is attached nothing is taken for an orphan."""
+        key = next(self._ids)
+        self._live[key] = timeline
+
+        def detach() -> None:
+            self._live.pop(key, None)
+
+        return detach
+
+    def park(
+        self,
+        timeline: Timeline,
+        outline: Outline,
+        state: Any,
+        nbytes: int,
+        keep: Collection[int] = (),
+    ) -> int | None:
+        """Take a whole state of exactly `timeline`, which answers can_rewind; None if it is
+        refused (the notes say why)."""
+        entry = self._entry("parked", 0, timeline, outline, state, nbytes)
+        return self._add(entry, timeline, keep)
+
+    def add_segment(
+        self,
+        timeline_to_end: Timeline,
+        outline: Outline,
+        start: int,
+        rows: Any,
+        nbytes: int,
+        keep: Collection[int] = (),
+    ) -> int | None:
+        """Take the copied rows [start, len(timeline_to_end)); None if they are refused."""
+        if not 0 <= start < len(timeline_to_end):
+            raise ValueError(f"no rows [{start}, {len(timeline_to_end)}) make a segment")
+        entry = self._entry("segment", start, timeline_to_end, outline, rows, nbytes)
+        return self._add(entry, timeline_to_end, keep)
+
+    def add_snapshot(
+        self,
+        timeline_to_position: Timeline,
+        bounded: Any,
+        nbytes: int,
+        point: str,
+        keep: Collection[int] = (),
+    ) -> int | None:
+        """Take the bounded part of a state at the end of `timeline_to_position`; None if it is
+        refused. One that stands there already is kept instead. Old ones of the branch are thinned.
+        `point`: "system", "turn", "image", "before last", "chunk" or "decode"."""
+        walk = self._tree.walk(timeline_to_position)
+        for key in _keys_on(walk):
+            standing = self._entries[key]
+            if standing.kind == "snapshot" and standing.end == len(timeline_to_position):
+                standing.used_at = self._clock()
+                if standing.point not in FORK_POINTS:
+                    standing.point = point
+                return key
+        start = len(timeline_to_position)
+        entry = self._entry("snapshot", start, timeline_to_position, (), bounded, nbytes, point)
+        self._thin(walk, entry, keep)
+        return self._add(entry, timeline_to_position, keep)
+
+    def spacing_tokens(self, snapshot_bytes: int) -> int:
+        """How many decoded tokens lie between two snapshots of that size."""
+        return spacing_tokens(snapshot_bytes, self.rates)
+
+    def _entry(
+        self,
+        kind: EntryKind,
+        start: int,
+        timeline: Timeline,
+        outline: Outline,
+        handle: Any,
+        nbytes: int,
+        point: str = "",
+    ) -> _Entry:
+        at, end, spans = self._clock(), len(timeline), timeline.spans
+        return _Entry(kind, start, end, outline, spans, handle, nbytes, at, point)
+
+    def _add(self, entry: _Entry, timeline: Timeline, keep: Collection[int]) -> int | None:
+        tokens = self._new_tokens(entry, timeline)
+        if not self.make_room(entry.nbytes, keep, self.rates.prefill_ms(tokens)):
+            self._note("refused", entry, tokens, "there is no room for it among what is worth more")
+            self._bury(entry, timeline)
+            return None
+        key = next(self._ids)
+        self._entries[key] = entry
+        mark = entry.start if entry.kind == "segment" else None
+        self._tree.add(key, timeline, mark)
+        self._surveyed = None
+        return key
+
+    def _new_tokens(self, entry: _Entry, timeline: Timeline) -> int:
+        """What would have to be computed again without it; 1 or more."""
+        if entry.kind == "snapshot":
+            before = [p for p in self.snapshots_of(timeline) if p < entry.end]
+            return entry.end - max(before, default=0)
+        return max(1, entry.end - self.unheld_from(timeline, entry.start))
+
+    # -- letting go ----------------------------------------------------------------------------
+
     def take_parked(self, holder_id: int) -> Any:
-        """A parked state, which leaves the tier: it belongs to the caller. KeyError if gone."""
-        if self._entries[holder_id].kind != "parked":
+        """A parked state, which leaves the tier: it belongs to the caller, who calls `settle`
+        when a live timeline stands for it. KeyError if gone or not parked."""
+        entry = self._entries[holder_id]
+        if entry.kind != "parked":
             raise KeyError(holder_id)
-        return self._entries.pop(holder_id).handle
+        state, entry.handle = entry.handle, None
+        entry.kind, entry.nbytes = "lent", 0
+        self._surveyed = None
+        return state
+
+    def settle(self) -> None:
+        """The live timelines say again what the live states hold: forget what was taken, and what
+        nothing leads up to any more."""
+        for key in [k for k in self._entries if self._is(k, "lent")]:
+            self._forget(key)
+        self._prune(())
 
     def drop(self, holder_id: int, reason: str) -> None:
         """Forget a holder, if it is there."""
-        entry = self._entries.pop(holder_id, None)
-        if entry is not None:
-            self._note("dropped", entry, reason)
+        if holder_id in self._entries:
+            self._let_go(holder_id, "dropped", self._survey()[holder_id].tokens, reason)
 
     def make_room(
         self, needed_bytes: int, keep: Collection[int] = (), worth_ms: float = float("inf")
     ) -> bool:
-        """Whether `needed_bytes` more fit into the budget now; evicts what is worth less."""
-        while self.nbytes + needed_bytes > self.budget_bytes:
-            entry = min(
-                (e for e in self._entries.values() if e.entry_id not in keep),
-                key=self._value,
-                default=None,
-            )
-            if entry is None or self._value(entry) >= worth_ms:
-                return False
-            del self._entries[entry.entry_id]
-            self._note("evicted", entry, "the room was needed")
-        return True
+        """Whether `needed_bytes` more, of something worth `worth_ms`, fit into the budget now.
+        Orphans go first, then what is worth least; if it cannot be, nothing of worth goes."""
+        excess = self.nbytes + needed_bytes - self.budget_bytes
+        crowd = len(self._entries) + 1 - MAX_ENTRIES if needed_bytes else 0
+        if excess <= 0 and crowd <= 0:
+            return True
+        self._prune(keep)
+        excess = self.nbytes + needed_bytes - self.budget_bytes
+        crowd = len(self._entries) + 1 - MAX_ENTRIES if needed_bytes else 0
+        gone = victims(self._weighed(), excess, keep, worth_ms, crowd)
+        standings = self._survey() if gone else {}
+        for key in gone or ():
+            reason = "the room was needed for what is worth more"
+            self._let_go(key, "evicted", standings[key].tokens, reason)
+        return gone is not None
 
     def drain_notes(self) -> tuple[CacheNote, ...]:
         """What happened since the last call, oldest first."""
-        notes, self._notes = tuple(self._notes), []
+        notes = tuple(self._notes)
+        self._notes.clear()
         return notes
 
-    def _add(
-        self,
-        kind: str,
-        timeline: Timeline,
-        outline: Outline,
-        start: int,
-        handle: Any,
-        nbytes: int,
-        point: str = "",
-    ) -> int | None:
-        entry_id, now = next(self._ids), self._clock()
-        entry = _Entry(entry_id, kind, timeline, outline, start, handle, nbytes, now, point)
-        if not self.make_room(nbytes, worth_ms=self._value(entry)):
-            self._note("refused", entry, "no room")
-            return None
-        self._entries[entry_id] = entry
-        return entry_id
+    def _thin(self, walk: Walk, newest: _Entry, keep: Collection[int]) -> None:
+        keys = {self._entries[k].end: k for k in _keys_on(walk) if self._is(k, "snapshot")}
+        forks = {node.end for node in walk.nodes if len(node.children) > 1}
+        places = [
+            Place(at, self._entries[key].point, at in forks or key in keep)
+            for at, key in keys.items()
+        ]
+        places.append(Place(newest.end, newest.point))
+        affordable = int(self.budget_bytes * _SNAPSHOT_SHARE) // max(1, newest.nbytes)
+        stay = staying(places, affordable, self.spacing_tokens(newest.nbytes))
+        gone = [key for at, key in keys.items() if at not in stay]
+        standings = self._survey() if gone else {}
+        for key in gone:
+            reason = "others stand near it, and room is short"
+            self._let_go(key, "thinned", standings[key].tokens, reason)
 
-    def _value(self, entry: _Entry) -> float:
-        return self.rates.prefill_ms(max(1, len(entry.timeline) - entry.start))
+    def _prune(self, keep: Collection[int]) -> None:
+        if not self._live:
+            return
+        for key, standing in self._survey().items():
+            if standing.is_orphan and key not in keep and not self._is(key, "lent"):
+                self._let_go(key, "pruned", standing.tokens, "no rows lead up to it any more")
 
-    def _note(self, kind: str, entry: _Entry, reason: str) -> None:
-        tokens = len(entry.timeline) - entry.start
-        self._notes.append(CacheNote(kind, tokens, entry.nbytes, f"{entry.kind}: {reason}"))
+    def _let_go(self, key: int, kind: str, tokens: int, reason: str) -> None:
+        entry = self._entries[key]
+        self._note(kind, entry, tokens, reason)
+        self._bury(entry, self._tree.timeline(key))
+        self._forget(key)
 
-    def _bytes_of(self, kind: str) -> int:
-        return sum(entry.nbytes for entry in self._entries.values() if entry.kind == kind)
+    def _forget(self, key: int) -> None:
+        del self._entries[key]
+        self._tree.remove(key)
+        self._surveyed = None
 
-    def _count_of(self, kind: str) -> int:
-        return sum(entry.kind == kind for entry in self._entries.values())
+    def _bury(self, entry: _Entry, timeline: Timeline) -> None:
+        if entry.kind == "snapshot":
+            self._tombstones.add(Cause.SNAPSHOT_EVICTED, timeline)
+            return
+        borders = (p for p in fork_points(timeline, entry.outline) if p > entry.start)
+        self._tombstones.add(Cause.BRANCH_EVICTED, timeline, borders)
+
+    def _note(self, kind: str, entry: _Entry, tokens: int, reason: str) -> None:
+        where = f"at {entry.end:,}" if entry.kind == "snapshot" else f"of {entry.end:,} tokens"
+        if entry.kind == "segment":
+            where = f"of tokens {entry.start:,} to {entry.end:,}"
+        said = f"{_NAMES[entry.kind]} {where}: {reason}"
+        self._notes.append(CacheNote(kind, tokens, entry.nbytes, said))
+
+    # -- weighing ------------------------------------------------------------------------------
+
+    def _survey(self) -> dict[int, Standing]:
+        live = tuple(timeline() for timeline in self._live.values())
+        if self._surveyed is not None:
+            seen, standings = self._surveyed
+            if len(seen) == len(live) and all(a is b for a, b in zip(seen, live, strict=True)):
+                return standings
+        nodes = {id(node) for timeline in live for node in self._tree.walk(timeline).nodes}
+        standings = survey(self._tree, self._entries, nodes)
+        self._surveyed = live, standings
+        return standings
+
+    def _weighed(self) -> list[Weighed]:
+        now, standings = self._clock(), self._survey()
+        return [
+            Weighed(
+                key,
+                value_ms(self.rates.prefill_ms(standings[key].tokens), now - entry.used_at),
+                entry.nbytes,
+                standings[key].stems,
+            )
+            for key, entry in self._entries.items()
+            if entry.kind != "lent"
+        ]
+
+    def _evictable(self) -> tuple[Evictable, ...]:
+        weighed = self._weighed()
+        worth = with_leaning(weighed)
+        return tuple(Evictable(w.entry_id, worth[w.entry_id], w.nbytes) for w in weighed)
+
+    def _is(self, key: int, kind: EntryKind) -> bool:
+        return self._entries[key].kind == kind
+
+
+def _held(key: int, entry: _Entry, common: int) -> HeldRows:
+    return HeldRows(
+        key,
+        "parked" if entry.kind == "parked" else "segment",
+        entry.start,
+        entry.end,
+        common,
+        entry.nbytes,
+        entry.handle.can_rewind if entry.kind == "parked" else None,
+        entry.outline,
+        entry.spans,
+    )
+
+
+def _keys_on(walk: Walk) -> list[int]:
+    """Keys of the timelines that are whole prefixes of the one that was walked."""
+    return [key for node in walk.nodes for key in node.keys]

@@ -183,7 +183,7 @@ class Timeline:
 
     def snapped(self, position: int) -> int:
         """`position`, or the start of the image span that it lies inside."""
-        return _snapped(position, self._spans)
+        return snapped(position, self._spans)
 
     def common_prefix(self, other: "Timeline") -> int:
         """How many ids both begin with, moved back to the start of an image that it would cut.
@@ -194,8 +194,8 @@ class Timeline:
         if self._ledger is other._ledger:
             common = both
         else:
-            common = _first_difference(self.ids[:both], other.ids[:both])
-        return _snapped(common, self._spans + other._spans)
+            common = first_difference(self.ids[:both], other.ids[:both])
+        return snapped(common, self._spans + other._spans)
 
     def digest(self, length: int | None = None) -> bytes:
         """xxh3_128 (16 bytes) of the first `length` ids (default all) as little-endian int64.
@@ -231,7 +231,8 @@ def _check_spans(ids: Ids, spans: tuple[ImageSpan, ...], offset: int) -> None:
         raise ValueError("exactly the rows of image spans have negative ids")
 
 
-def _snapped(position: int, spans: tuple[ImageSpan, ...]) -> int:
+def snapped(position: int, spans: tuple[ImageSpan, ...]) -> int:
+    """`position` moved back until it lies inside none of `spans` (of one or two timelines)."""
     # From the last span back: moving out of one may land inside an earlier one of the other side.
     for span in sorted(spans, key=lambda s: s.start, reverse=True):
         if span.start < position < span.end:
@@ -239,7 +240,8 @@ def _snapped(position: int, spans: tuple[ImageSpan, ...]) -> int:
     return position
 
 
-def _first_difference(a: Ids, b: Ids) -> int:
+def first_difference(a: Ids, b: Ids) -> int:
+    """The first index at which two runs of one length differ; that length if nowhere."""
     differs = a != b
     if not len(differs):
         return 0
