@@ -1,7 +1,8 @@
 """What loading a file would do with each of its tensors, found out without reading them.
 
 The family's own loading code runs over a path that makes nothing of a matrix but a note, so
-names, shapes and what is used are those of a real load; only vectors are read.
+names, shapes and what is used are those of a real load; only vectors and weights of convolutions
+are read.
 """
 
 import math
@@ -18,8 +19,7 @@ from ds4tui.engine.holding import Holding, matrix_holding, required_bytes, vecto
 from ds4tui.engine.layers import MatrixSource
 from ds4tui.engine.models.registry import Config, family_of, granted_context, path_for
 from ds4tui.errors import GGUFError, OutOfMemory
-from ds4tui.kernels.block import BlockShape, BlockWeights
-from ds4tui.kernels.choice import AnyBlock, ComputePath, WeightSource
+from ds4tui.kernels.choice import AnyBlock, AnyShape, AnyWeights, ComputePath, WeightSource
 from ds4tui.kernels.decoder import Decoder, Ends
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
@@ -82,11 +82,11 @@ def inventory(gguf: GGUFFile, policy: LoadedWeightsPolicy = EXACT, asked: int = 
     file that cannot be run: that is what `problem` is for."""
     path, available = path_for(policy), available_memory_bytes()
     tensors: list[PlacedTensor]
-    context, problem = None, ""
+    context, problem, run_by = None, "", path.words
     try:
         family = family_of(gguf)
         config = family.config(gguf)
-        context = _context(config, gguf, path, asked, available)
+        context, run_by = _context(config, gguf, path, asked, available), config.run_by(path)
         plan = _Plan.of(path)
         model = family.load(config, gguf, plan, max(1, context.fitting_tokens))
         tensors = _placed(gguf, plan.held, model.unused_tensors)
@@ -98,7 +98,7 @@ def inventory(gguf: GGUFFile, policy: LoadedWeightsPolicy = EXACT, asked: int = 
         required_bytes=required_bytes(gguf, path),
         available_bytes=available,
         context=context,
-        words=f"{path.device.upper()}; {path.words}",
+        words=f"{path.device.upper()}; {run_by}",
         requantise_works=path.matrices == "quantised",
         problem=problem,
     )
@@ -152,7 +152,7 @@ class _Plan(ComputePath):
     def stack(self, weight: WeightSource) -> Stack:
         return _PlannedStack(self._noted(weight, matrix_holding(_info(weight), self)))
 
-    def block(self, weights: BlockWeights, shape: BlockShape) -> AnyBlock:
+    def block(self, weights: AnyWeights, shape: AnyShape) -> AnyBlock:
         return cast(AnyBlock, None)
 
     def decoder(self, ends: Ends, blocks: Sequence[AnyBlock]) -> Decoder:

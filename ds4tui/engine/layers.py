@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import mlx.core as mx
@@ -49,11 +49,26 @@ class LayerLoader:
             linear.add_bias(bias.dense() if order is None else bias.dense()[mx.array(order)])
         return linear
 
-    def exact_matrix(self, name: str, out: int, columns: int) -> Linear:
-        """As `matrix`, held in float32: for one that is small and decides."""
+    def exact_matrix(self, name: str, out: int, columns: int, order: Order | None = None) -> Linear:
+        """As `matrix`, without a bias and held in float32: for one that is small and decides."""
         linear = self._path.exact_linear(self._source(name, out, columns))
         self._count(linear)
+        if order is not None:
+            linear.reorder(order)
         return linear
+
+    def table(self, name: str, rows: int, columns: int) -> mx.array:
+        """Tensor `name` as float32 [rows, columns]: for one that takes part in no product."""
+        table = self._weights.take(name, (rows, columns)).dense()
+        self._vector_bytes += int(table.nbytes)
+        return table
+
+    def row(self, name: str, size: int) -> mx.array:
+        """Tensor `name`, a vector or a matrix of one row, as float32 [size]."""
+        info = self._gguf.tensors.get(name)
+        if info is not None and len(info.shape) == 2:
+            return self.table(name, 1, size)[0]
+        return self.vector(name, size)
 
     def stack(self, name: str, count: int, out: int, columns: int) -> Stack:
         """The products with the matrices of tensor `name`.weight [count, out, columns]."""
@@ -81,17 +96,19 @@ class LayerLoader:
     def nbytes(self) -> int:
         return self._vector_bytes + sum(map(sum, self._matrix_bytes.values()))
 
-    def warn_of_unused(self, *elsewhere: str) -> tuple[str, ...]:
+    def warn_of_unused(self, *elsewhere: str, left_out: Sequence[str] = ()) -> tuple[str, ...]:
         """Names of tensors that nobody took, which may change what the model means; those named
-        `elsewhere` were read without this loader."""
+        `elsewhere` were read without this loader, those that begin with one of `left_out` are
+        known to be of no use."""
         unused = [name for name in self._weights.unused() if name not in elsewhere]
-        if unused:
-            names = ", ".join(unused[:8])
-            log.warning("%s: %d tensors not used: %s", self._gguf.path.name, len(unused), names)
+        strange = [name for name in unused if not name.startswith(tuple(left_out))]
+        if strange:
+            names = ", ".join(strange[:8])
+            log.warning("%s: %d tensors not used: %s", self._gguf.path.name, len(strange), names)
         return tuple(unused)
 
-    def words(self) -> str:
-        """The matrices and what multiplies them: "212 matrices held as .. (538 MiB); .."."""
+    def words(self, run_by: str = "") -> str:
+        """The matrices and what runs them: "212 matrices held as .. (538 MiB); .."."""
         held = ", ".join(
             f"{_matrices(len(sizes))} held as {form} ({sum(sizes) / 2**20:,.0f} MiB)"
             for form, sizes in self._matrix_bytes.items()
@@ -99,7 +116,7 @@ class LayerLoader:
         if self.requantised:
             count, whole = len(self.requantised), RequantiseError.over("all", self.requantised)
             held += f"; {count} of them re-quantised to {whole.bits} bits ({whole})"
-        return f"{self._path.device.upper()}; {held}; {self._path.words}"
+        return f"{self._path.device.upper()}; {held}; {run_by or self._path.words}"
 
 
 def _matrices(count: int) -> str:

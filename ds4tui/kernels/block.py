@@ -4,7 +4,8 @@ h = x + Wo · attention(rope(Wq n), rope(Wk n), Wv n)   with n = RMSNorm(x)
 y = h + feed_forward(m)                                with m = RMSNorm(h)
 
 Some families also normalise each head of Wq n and Wk n before they are turned, and each of the
-two sums' second terms; some look at no more than the last `window` rows.
+two sums' second terms; some look at no more than the last `window` rows; some multiply what
+attention gives by sigmoid(Wg n).
 """
 
 from collections.abc import Callable
@@ -42,6 +43,12 @@ class BlockShape:
     scale: float  # of the scores
     window: int | None = None  # rows that a query sees, itself among them; None: all before it
     turn: int = 0  # which of the step's rotations turns this block's heads
+    gated: bool = False  # q gives the queries of all heads, then the gates of what they mix
+
+    @property
+    def row_values(self) -> int:
+        """Of the keys and values of one row."""
+        return self.kv_heads * (self.key_size + self.value_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +103,16 @@ class Block:
 
     def _attention(self, n: mx.array, layer: KVAppender, turn: Cosines) -> mx.array:
         w, shape = self._w.attention, self.shape
-        q = self._norm(_heads(w.q(n), shape.heads), w.q_norm)
+        queries, gates = w.q(n), None
+        if shape.gated:
+            queries, gates = mx.split(queries, [shape.heads * shape.key_size], axis=-1)
+        q = self._norm(_heads(queries, shape.heads), w.q_norm)
         k = self._norm(_heads(w.k(n), shape.kv_heads), w.k_norm)
         keys, values = layer.append(turned(k, *turn), _heads(w.v(n), shape.kv_heads))
         first = keys.shape[1] - n.shape[0]  # of these rows, which may begin late in the sequence
         mixed = self._attend(turned(q, *turn), keys, values, shape.scale, first, shape.window)
-        return w.output(mixed.swapaxes(0, 1).reshape(n.shape[0], -1))
+        mixed = mixed.swapaxes(0, 1).reshape(n.shape[0], -1)
+        return w.output(mixed if gates is None else mixed * mx.sigmoid(gates))
 
     def _norm(self, x: mx.array, weight: mx.array | None) -> mx.array:
         return x if weight is None else rms_norm(x, weight, self.shape.norm_epsilon)

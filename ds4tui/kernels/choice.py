@@ -16,19 +16,29 @@ from typing import Literal, Protocol, cast
 import mlx.core as mx
 
 from ds4tui.errors import ConfigError
-from ds4tui.kernels import attention, checks
+from ds4tui.kernels import attention, checks, hybrid_checks
 from ds4tui.kernels.block import Attend, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
+from ds4tui.kernels.cpu.delta import HostRule, numpy_rule
+from ds4tui.kernels.cpu.hybrid import HostDeltaBlock, HostGatedBlock, HybridBlock, HybridDecoder
 from ds4tui.kernels.cpu.linear import HostLinear
 from ds4tui.kernels.cpu.native import check as native_check
 from ds4tui.kernels.cpu.native.build import Unavailable
 from ds4tui.kernels.cpu.native.decoder import NativeBlock, NativeDecoder
+from ds4tui.kernels.cpu.native.delta import NativeRule
 from ds4tui.kernels.cpu.native.library import Kernels, best
 from ds4tui.kernels.cpu.native.linear import BlockSource, NativeLinear, NativeStack
 from ds4tui.kernels.cpu.stack import HostStack
 from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
+from ds4tui.kernels.delta import (
+    DeltaBlock,
+    DeltaBlockWeights,
+    DeltaShape,
+    delta_fused,
+    delta_steps,
+)
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
@@ -37,8 +47,11 @@ log = logging.getLogger(__name__)
 
 Device = Literal["cpu", "gpu"]
 Attention = Literal["reference", "openblas", "fused"]
+Rule = Literal["reference", "fused", "numpy", "native"]
 Matrices = Literal["blocks", "host", "dense", "quantised"]
-AnyBlock = Block | HostBlock | NativeBlock
+AnyBlock = Block | HostBlock | NativeBlock | DeltaBlock | HostGatedBlock | HostDeltaBlock
+AnyShape = BlockShape | DeltaShape
+AnyWeights = BlockWeights | DeltaBlockWeights
 
 
 class WeightSource(BlockSource, Protocol):
@@ -54,8 +67,9 @@ class ComputePath:
 
     matrices: the file's own blocks (multiplied by `native`), float32 in NumPy, dense in MLX, or
     quantised in MLX where that is exact. activations: dtype of rows, keys and values.
-    host_blocks: whole blocks run outside of MLX and the state keeps its rows in NumPy. policy:
-    what the source of a matrix may do where there is no exact quantised form.
+    host_blocks: whole blocks run outside of MLX and the state keeps its rows in NumPy; those of
+    hybrids do where hybrid_blocks. policy: what the source of a matrix may do where there is no
+    exact quantised form. rule: what computes the gated delta rule; the last two for hybrid_blocks.
     """
 
     device: Device
@@ -65,6 +79,8 @@ class ComputePath:
     host_blocks: bool
     native: Kernels | None = None
     policy: LoadedWeightsPolicy = EXACT
+    hybrid_blocks: bool = False
+    rule: Rule = "reference"
 
     def linear(self, weight: WeightSource) -> Linear:
         """`weight` in the form of this path; a matrix with no exact quantised form is dense."""
@@ -95,24 +111,59 @@ class ComputePath:
             return QuantisedStack(matrix, self.activations)
         return DenseStack(weight.dense(self.activations))
 
-    def block(self, weights: BlockWeights, shape: BlockShape) -> AnyBlock:
-        if self.native is not None:
+    def runs_on_host(self, shapes: Sequence[AnyShape]) -> bool:
+        """Whether blocks of these shapes run outside of MLX and keep what they keep in NumPy."""
+        return self.hybrid_blocks if _hybrid(shapes) else self.host_blocks
+
+    def block(self, weights: AnyWeights, shape: AnyShape) -> AnyBlock:
+        if isinstance(shape, DeltaShape):
+            assert isinstance(weights, DeltaBlockWeights)
+            if self.hybrid_blocks:
+                return HostDeltaBlock(weights, shape, self._host_rule(shape))
+            rule = delta_fused if self.rule == "fused" else delta_steps
+            return DeltaBlock(weights, shape, rule, self.activations)
+        assert isinstance(weights, BlockWeights)
+        if shape.gated and self.hybrid_blocks:
+            return HostGatedBlock(weights, shape)
+        if self.native is not None and not shape.gated:
             return NativeBlock(weights, shape)
-        if self.host_blocks:
+        if self.host_blocks and not shape.gated:
             return HostBlock(weights, shape)
         return Block(weights, shape, _ATTENTION[self.attention], self.activations)
 
+    def _host_rule(self, shape: DeltaShape) -> HostRule:
+        if self.native is not None and self.rule == "native":
+            return NativeRule(self.native, shape)
+        return numpy_rule(shape)
+
     def decoder(self, ends: Ends, blocks: Sequence[AnyBlock]) -> Decoder:
         """The blocks must be this path's own."""
+        if _hybrid([block.shape for block in blocks]):
+            if self.hybrid_blocks:
+                return HybridDecoder(ends, cast(Sequence[HybridBlock], blocks))
+            return DenseDecoder(ends, cast(Sequence[Block], blocks), self.activations)
         if self.native is not None:
             return NativeDecoder(self.native, ends, cast(Sequence[NativeBlock], blocks))
         if self.host_blocks:
             return HostDecoder(ends, cast(Sequence[HostBlock], blocks))
         return DenseDecoder(ends, cast(Sequence[Block], blocks), self.activations)
 
+    def words_of(self, shapes: Sequence[AnyShape]) -> str:
+        """What runs blocks of these shapes, for the log and the panel."""
+        if not _hybrid(shapes):
+            return self.words
+        if self.hybrid_blocks:
+            if self.native is None:
+                return self.words
+            rule = " and the gated delta rule" if self.rule == "native" else ""
+            return f"blocks in NumPy, matrix products{rule} in C++ ({self.native.words})"
+        if self.rule == "fused":
+            return f"{self.words}, its gated delta rule"
+        return f"{self.words}, the gated delta rule row by row"
+
     @property
     def words(self) -> str:
-        """What multiplies matrices, for the log and the panel."""
+        """What multiplies matrices."""
         if self.native is not None:
             return f"whole steps in C++ ({self.native.words})"
         if self.matrices == "host":
@@ -126,6 +177,11 @@ _ATTENTION: dict[Attention, Attend] = {
     "openblas": cpu_attend,
     "fused": attention.attend_fused,
 }
+
+
+def _hybrid(shapes: Sequence[AnyShape]) -> bool:
+    """Whether the model has blocks that whole steps in C++ do not know."""
+    return any(isinstance(shape, DeltaShape) or shape.gated for shape in shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +201,10 @@ TWINS = {
         Twin("matrix product", "NumPy's OpenBLAS", "cpu", checks.host_linear),
         Twin("attention", "NumPy's OpenBLAS", "cpu", checks.host_attention),
         Twin("decoder block", "NumPy", "cpu", checks.host_block),
+        Twin("hybrid block", "NumPy", "cpu", hybrid_checks.host_hybrid_blocks),
+        Twin("delta rule", "C++", "cpu", native_check.native_rule),
         Twin("attention", "MLX's fused attention", "gpu", checks.fused_attention),
+        Twin("delta rule", "MLX's gated_delta_update", "gpu", hybrid_checks.fused_rule),
     )
 }
 
@@ -200,13 +259,37 @@ class TwinChoice:
         """The largest units that this device has and that passed their checks."""
         if self.device == "gpu":
             fused: Attention = "fused" if self.usable("attention") else "reference"
-            return ComputePath("gpu", "quantised", mx.float16, fused, False)
+            rule: Rule = "fused" if self.usable("delta rule") else "reference"
+            return ComputePath("gpu", "quantised", mx.float16, fused, False, rule=rule)
+        hybrids = self.usable("hybrid block")
         if self.usable("decoder step"):
-            return ComputePath("cpu", "blocks", mx.float32, "openblas", True, best())
+            return ComputePath(
+                "cpu",
+                "blocks",
+                mx.float32,
+                "openblas",
+                True,
+                best(),
+                hybrid_blocks=hybrids,
+                rule=self._host_rule(hybrids),
+            )
         host = self.usable("matrix product")
         attend: Attention = "openblas" if self.usable("attention") else "reference"
         blocks = host and attend == "openblas" and self.usable("decoder block")
-        return ComputePath("cpu", "host" if host else "dense", mx.float32, attend, blocks)
+        return ComputePath(
+            "cpu",
+            "host" if host else "dense",
+            mx.float32,
+            attend,
+            blocks,
+            hybrid_blocks=blocks and hybrids,
+            rule="numpy" if blocks and hybrids else "reference",
+        )
+
+    def _host_rule(self, hybrids: bool) -> Rule:
+        if not hybrids:
+            return "reference"
+        return "native" if self.usable("delta rule") else "numpy"
 
     def report(self) -> tuple[TwinReport, ...]:
         """One line a twin of this device; checks those that were not needed yet."""
@@ -215,8 +298,12 @@ class TwinChoice:
     def _line(self, twin: Twin) -> TwinReport:
         verdict = self._verdict(twin)
         reason, in_use = verdict.objection or "agrees with the reference", not verdict.objection
-        if in_use and twin.operation != "decoder step" and self.usable("decoder step"):
+        whole = twin.operation in ("decoder step", "hybrid block", "delta rule")
+        if in_use and not whole and self.usable("decoder step"):
             reason, in_use = f"{reason}; whole steps run in C++", False
+        elif in_use and twin.device == "cpu" and twin.operation == "delta rule":
+            if self.path().rule != "native":
+                reason, in_use = f"{reason}; nothing else runs in C++", False
         return TwinReport(twin.operation, twin.name, in_use, reason, verdict.is_fault)
 
 

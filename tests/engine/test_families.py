@@ -83,7 +83,9 @@ def test_quantised_matrices_are_held_as_they_are(
     state = half.new_state()
     ours = np.asarray(half.forward(Rows.of_ids(ids, 0, "all"), state))
     gaps = np.abs(ours - own).max(axis=1)
-    assert np.quantile(gaps, 0.9) <= 0.01 * np.abs(own).max()  # a row may get another expert
+    # A row may get another expert, which those after it remember where there is a matrix to.
+    share = 0.75 if name in HYBRIDS else 0.9
+    assert np.quantile(gaps, share) <= 0.01 * np.abs(own).max()
     assert f"{kind[1]}-bit groups of 32" in half.compute_path
     assert state.nbytes <= half.kv_bytes(len(ids))
     assert half.weights_bytes < tensor_bytes(name) / 2

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from ds4tui.errors import ConfigError
-from ds4tui.kernels import checks, choice
+from ds4tui.kernels import checks, choice, hybrid_checks
 from ds4tui.kernels.choice import TWINS, TwinChoice
 from ds4tui.kernels.cpu.native import check as native_check
 from ds4tui.kernels.cpu.native.build import Unavailable
@@ -17,10 +17,13 @@ from ds4tui.kernels.cpu.native.build import Unavailable
     "check",
     [
         native_check.native_step,
+        native_check.native_rule,
         checks.host_linear,
         checks.host_attention,
         checks.host_block,
         checks.fused_attention,
+        hybrid_checks.host_hybrid_blocks,
+        hybrid_checks.fused_rule,
     ],
 )
 def test_every_twin_agrees_here(check: checks.Check) -> None:
@@ -39,7 +42,9 @@ def test_the_largest_unit_is_chosen_on_a_cpu() -> None:
     path = made.path()
     assert (path.matrices, path.host_blocks, path.activations) == ("blocks", True, mx.float32)
     assert path.words.startswith("whole steps in C++")
-    assert [line.operation for line in made.report() if line.in_use] == ["decoder step"]
+    used = [line.operation for line in made.report() if line.in_use]
+    assert used == ["decoder step", "hybrid block", "delta rule"]
+    assert (path.hybrid_blocks, path.rule) == (True, "native")
 
 
 def test_numpy_can_be_asked_for() -> None:
@@ -57,6 +62,30 @@ def test_a_wrong_step_in_c_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
     made = TwinChoice({}, "cpu")
     assert (made.path().matrices, made.path().host_blocks) == ("host", True)
     assert [line.operation for line in made.report() if line.is_fault] == ["decoder step"]
+    rule = next(line for line in made.report() if line.operation == "delta rule")
+    assert (rule.in_use, rule.reason.partition("; ")[2]) == (False, "nothing else runs in C++")
+    assert made.path().rule == "numpy"
+
+
+@pytest.mark.parametrize(
+    ("broken", "hybrids", "rule"),
+    [("delta rule cpu", True, "numpy"), ("hybrid block cpu", False, "reference")],
+)
+def test_a_wrong_twin_of_hybrids_leaves_whole_steps(
+    broken: str, hybrids: bool, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_twin(monkeypatch, broken)
+    path = TwinChoice({}, "cpu").path()
+    assert (path.matrices, path.host_blocks) == ("blocks", True)
+    assert (path.hybrid_blocks, path.rule) == (hybrids, rule)
+
+
+def test_a_wrong_delta_rule_leaves_a_gpu_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert TwinChoice({}, "gpu").path().rule == "fused"
+    break_twin(monkeypatch, "delta rule gpu")
+    made = TwinChoice({}, "gpu")
+    assert made.path().rule == "reference"
+    assert [line.operation for line in made.report() if line.is_fault] == ["delta rule"]
 
 
 def test_a_missing_compiler_is_no_fault(
@@ -98,7 +127,7 @@ def test_a_wrong_twin_is_disabled_alone(
     assert "differs by 0.5" in caplog.text
     lines = {f"{line.operation} cpu": line for line in made.report()}
     unused = [key for key, line in lines.items() if not line.in_use]
-    assert unused == ["decoder step cpu", broken]
+    assert unused == ["decoder step cpu", broken, "delta rule cpu"]
     assert [key for key, line in lines.items() if line.is_fault] == [broken]
     assert lines[broken].reason == "3 rows: differs by 0.5"
 

@@ -19,15 +19,18 @@ from ds4tui.engine.models.rotation import ROPE_FACTORS, Rotation
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import (
     HostKVLayer,
+    HostRecurrentLayer,
     HostWindowLayer,
     KVLayer,
     LayerState,
     ModelState,
+    RecurrentLayer,
     WindowLayer,
 )
-from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights
-from ds4tui.kernels.choice import ComputePath
+from ds4tui.kernels.block import AttentionWeights, BlockShape
+from ds4tui.kernels.choice import AnyShape, AnyWeights, ComputePath
 from ds4tui.kernels.decoder import Decoder, Ends
+from ds4tui.kernels.delta import DeltaShape
 from ds4tui.kernels.feed_forward import Activation, GatedWeights
 from ds4tui.kernels.rope import neighbours
 
@@ -37,25 +40,32 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
     """The dimensions of one file. `blocks` has a shape a block, whose `turn` is an index into
-    `rotations`; `read_block` loads the weights of block i."""
+    `rotations`; `read_block` loads the weights of block i. The file may have `blocks_left_out`
+    more behind them."""
 
     architecture: str
     width: int
     vocab_size: int
     context_tokens: int
-    blocks: tuple[BlockShape, ...]
+    blocks: tuple[AnyShape, ...]
     rotations: tuple[Rotation, ...]
-    read_block: Callable[[LayerLoader, int], BlockWeights]
+    read_block: Callable[[LayerLoader, int], AnyWeights]
     embedding_scale: float = 1.0
+    blocks_left_out: int = 0
 
     def kv_bytes(self, tokens: int, path: ComputePath) -> int:
         """The most that a state of up to `tokens` rows takes: its buffers as they grow, plus
-        the largest layer, which is there twice while it does."""
+        the largest layer, which is there twice while it does, and what never grows."""
         values = [
-            s.kv_heads * (s.key_size + s.value_size) * layer_capacity(tokens, s.window)
+            s.row_values * layer_capacity(tokens, s.window)
             for s in self.blocks
+            if isinstance(s, BlockShape)
         ]
-        return (sum(values) + max(values)) * path.activations.size
+        fixed = sum(s.state_bytes for s in self.blocks if isinstance(s, DeltaShape))
+        return (sum(values) + max(values, default=0)) * path.activations.size + fixed
+
+    def run_by(self, path: ComputePath) -> str:
+        return path.words_of(self.blocks)
 
 
 class DecoderModel:
@@ -72,13 +82,14 @@ class DecoderModel:
         self.vocab_size = config.vocab_size
         loader = LayerLoader(gguf, path)
         self._decoder = _decoder(loader, config, path)
-        self.unused_tensors = loader.warn_of_unused(ROPE_FACTORS)
+        self.unused_tensors = loader.warn_of_unused(ROPE_FACTORS, left_out=_left_out(config))
         self.weights_policy = path.policy
         self.weights_bytes = loader.nbytes
-        self.compute_path = loader.words()
+        self.compute_path = loader.words(config.run_by(path))
 
     def new_state(self) -> ModelState:
-        return ModelState([_layer_state(s, self._path.host_blocks) for s in self._config.blocks])
+        in_numpy = self._path.runs_on_host(self._config.blocks)
+        return ModelState([_layer_state(shape, in_numpy) for shape in self._config.blocks])
 
     def kv_bytes(self, tokens: int) -> int:
         """The most that a state of up to `tokens` rows ever takes."""
@@ -106,7 +117,16 @@ class DecoderModel:
         return rows.ids
 
 
-def _layer_state(shape: BlockShape, in_numpy: bool) -> LayerState:
+def _left_out(config: DecoderConfig) -> list[str]:
+    """How the names of tensors begin that are left out."""
+    blocks = len(config.blocks)
+    return [f"blk.{i}." for i in range(blocks, blocks + config.blocks_left_out)]
+
+
+def _layer_state(shape: AnyShape, in_numpy: bool) -> LayerState:
+    if isinstance(shape, DeltaShape):
+        kind = HostRecurrentLayer if in_numpy else RecurrentLayer
+        return kind(shape.matrices_shape, shape.tail_shape)
     if shape.window is None:
         return HostKVLayer() if in_numpy else KVLayer()
     return HostWindowLayer(shape.window) if in_numpy else WindowLayer(shape.window)

@@ -14,6 +14,8 @@ from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.qwen import qwen2, qwen3, qwen3moe
+from ds4tui.engine.models.qwen3next import qwen3next
+from ds4tui.engine.models.qwen35 import qwen35, qwen35moe
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import ModelState
 from ds4tui.errors import ConfigError, GGUFError
@@ -55,6 +57,8 @@ class Config(Protocol):
     @property
     def context_tokens(self) -> int: ...
     def kv_bytes(self, tokens: int, path: ComputePath) -> int: ...
+    def run_by(self, path: ComputePath) -> str:
+        """What runs such a model, in words."""
 
 
 class LoadSettings(Protocol):
@@ -79,6 +83,9 @@ FAMILIES = {
     "qwen3": Family(qwen3, DecoderModel),
     "qwen3moe": Family(qwen3moe, DecoderModel),
     "gemma3": Family(gemma3, DecoderModel),
+    "qwen3next": Family(qwen3next, DecoderModel),
+    "qwen35": Family(qwen35, DecoderModel),
+    "qwen35moe": Family(qwen35moe, DecoderModel),
 }
 
 

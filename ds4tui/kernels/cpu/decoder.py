@@ -41,7 +41,7 @@ class HostBlock:
         self._attn_norm, self._ffn_norm = host_view(weights.attn_norm), host_view(weights.ffn_norm)
         self._attn_post_norm = _optional_view(weights.attn_post_norm)
         self._ffn_post_norm = _optional_view(weights.ffn_post_norm)
-        self._head_norms = _head_norms(attention, shape)
+        self._head_norms = head_norms(attention, shape)
         parts = (attention.q, attention.k, attention.v)
         self._qkv = HostLinear.side_by_side(*(in_numpy(part) for part in parts))
         self._output = in_numpy(attention.output)
@@ -78,7 +78,7 @@ class HostBlock:
         turning = qkv[:, : heads * shape.key_size].reshape(len(x), heads, shape.key_size)
         if self._head_norms is not None:
             turning[...] = self._norm(turning, self._head_norms)
-        _turn(turning, turn)
+        turn_heads(turning, turn)
         return qkv
 
     def _split(self, qkv: Floats) -> tuple[Floats, Floats, Floats]:
@@ -138,7 +138,7 @@ def rms_norm(x: Floats, weight: Floats, epsilon: float) -> Floats:
     return cast(Floats, y)
 
 
-def _head_norms(weights: AttentionWeights, shape: BlockShape) -> Floats | None:
+def head_norms(weights: AttentionWeights, shape: BlockShape) -> Floats | None:
     """The weights of the norms of q's heads, then of k's: [heads, key_size]."""
     if weights.q_norm is None or weights.k_norm is None:
         return None
@@ -150,7 +150,7 @@ def _optional_view(weight: mx.array | None) -> Floats | None:
     return None if weight is None else host_view(weight)
 
 
-def _turn(x: Floats, turn: Turn) -> None:
+def turn_heads(x: Floats, turn: Turn) -> None:
     """Rotate the first 2J values of each head of x [T, H, D] in place, as complex numbers."""
     rotary = 2 * turn.factors.shape[1]
     x[..., :rotary].view(np.complex64)[...] *= turn.factors[:, None]

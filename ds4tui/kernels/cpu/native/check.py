@@ -6,6 +6,7 @@ panels); whole steps over each kind of block.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -14,9 +15,10 @@ from gguf import quants
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.constants import GGMLQuantizationType as Type
 
-from ds4tui.kernels import attention, checks
+from ds4tui.kernels import attention, checks, hybrid_checks
 from ds4tui.kernels.block import Block
 from ds4tui.kernels.cpu.native.decoder import NativeBlock, NativeDecoder
+from ds4tui.kernels.cpu.native.delta import NativeRule
 from ds4tui.kernels.cpu.native.formats import BLOCK_TYPES
 from ds4tui.kernels.cpu.native.library import Kernels, best
 from ds4tui.kernels.cpu.native.linear import NativeLinear, NativeStack
@@ -30,6 +32,19 @@ Floats = npt.NDArray[np.float32]
 def native_step() -> str:
     """Raises Unavailable where there are no native kernels."""
     return wrong_with(best())
+
+
+def native_rule() -> str:
+    """The same for the gated delta rule, in blocks over native products."""
+    return rule_wrong_with(best())
+
+
+def rule_wrong_with(kernels: Kernels) -> str:
+    return hybrid_checks.wrong_with(
+        lambda values: NativeLinear(kernels, FloatSource(values)),
+        lambda values: NativeStack(kernels, FloatSource(values)),
+        partial(NativeRule, kernels),
+    )
 
 
 def wrong_with(kernels: Kernels) -> str:

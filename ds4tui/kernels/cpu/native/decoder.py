@@ -172,6 +172,8 @@ def _fed(
     w: FeedForwardWeights,
 ) -> tuple[MatrixStruct, MatrixStruct, MatrixStruct, ExpertsStruct | None]:
     """gate, up and down; of the first expert, where there are some."""
+    if isinstance(w, ExpertsWeights) and w.shared is not None:
+        raise ValueError("Whole steps in C++ know no shared expert.")
     if not isinstance(w, ExpertsWeights):
         return struct_of(w.gate), struct_of(w.up), struct_of(w.down), None
     gate, up, down = native_stack(w.gate), native_stack(w.up), native_stack(w.down)

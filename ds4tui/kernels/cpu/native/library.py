@@ -104,7 +104,24 @@ class StepStruct(Structure):
     )
 
 
-STRUCTS = (MatrixStruct, LayerStruct, ModelStruct, CacheStruct, StepStruct, ExpertsStruct)
+class DeltaStruct(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("q", "k", "v", "kept", "rates", "state", "out")),
+        *((name, c_int64) for name in ("q_stride", "k_stride", "v_stride")),
+        *((name, c_int32) for name in ("rows", "key_heads", "value_heads")),
+        *((name, c_int32) for name in ("key_size", "value_size", "tiled")),
+    )
+
+
+STRUCTS = (
+    MatrixStruct,
+    LayerStruct,
+    ModelStruct,
+    CacheStruct,
+    StepStruct,
+    ExpertsStruct,
+    DeltaStruct,
+)
 
 
 class Kernels:
@@ -120,6 +137,7 @@ class Kernels:
         self._library.ds4_step.argtypes = (POINTER(ModelStruct), POINTER(StepStruct))
         self._library.ds4_product.argtypes = (POINTER(MatrixStruct), c_void_p, c_void_p, c_int32)
         self._library.ds4_rows.argtypes = (POINTER(MatrixStruct), c_void_p, c_int32, c_void_p)
+        self._library.ds4_delta.argtypes = (POINTER(DeltaStruct),)
         self._library.ds4_will_need.argtypes = (c_void_p, c_int64)
         sizes = (c_int64 * len(STRUCTS))()
         self._library.ds4_sizes(sizes)
@@ -137,6 +155,9 @@ class Kernels:
 
     def step(self, model: ModelStruct, step: StepStruct) -> None:
         self._expect(self._library.ds4_step(ctypes.byref(model), ctypes.byref(step)))
+
+    def delta(self, rows: DeltaStruct) -> None:
+        self._expect(self._library.ds4_delta(ctypes.byref(rows)))
 
     def product(self, matrix: MatrixStruct, x: Floats) -> Floats:
         """x float32 [T, in] to a new [T, out]."""

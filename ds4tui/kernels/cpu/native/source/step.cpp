@@ -9,6 +9,7 @@
 #include <new>
 
 #include "attention.h"
+#include "delta.h"
 #include "pool.h"
 
 namespace {
@@ -442,6 +443,7 @@ void ds4_sizes(int64_t* sizes) {
   sizes[3] = sizeof(Cache);
   sizes[4] = sizeof(Step);
   sizes[5] = sizeof(Experts);
+  sizes[6] = sizeof(Delta);
 }
 
 // Ask the system to read these bytes of a mapped file soon.
@@ -483,6 +485,11 @@ int ds4_product(const Matrix* m, const float* x, float* y, int rows) {
     }
     multiply<1>({{m, {y, m->out}}}, {padded, stride}, rows, false);
   });
+}
+
+// The gated delta rule over all rows of `d`; 0, or 2 before ds4_start.
+int ds4_delta(const Delta* d) {
+  return guarded([&] { pool->each(delta_chunks(*d), [&](int chunk, int) { delta_chunk(*d, chunk); }); });
 }
 
 // Rows `ids` of the matrix to [count, in].
