@@ -130,7 +130,8 @@ class _Window:
         for buffer, rows in zip(self._buffers, like, strict=True):
             if end - base > buffer.capacity:
                 capacity = max(end - base, layer_capacity(end - base, self.window))
-                buffer.make(capacity, rows, base - self.base, used)
+                # A window of one row is restored without buffers: there is nothing to take over.
+                buffer.make(capacity, rows, base - self.base, min(used, buffer.capacity))
             elif base > self.base:
                 buffer.move(base - self.base, used)
         self._begin_at(base)
