@@ -93,9 +93,9 @@ class BoundedLayer(FakeLayer):
 
 
 class WindowLayer(BoundedLayer):
-    """The last WINDOW rows count; SLACK more are kept to go back by."""
+    """The last `window` rows count; SLACK more are kept to go back by."""
 
-    WINDOW = 3
+    window = 3
     SLACK = 4
 
     def __init__(self) -> None:
@@ -108,18 +108,18 @@ class WindowLayer(BoundedLayer):
 
     @property
     def bounded_bytes(self) -> int:
-        return 16 * min(self.length, self.WINDOW)
+        return 16 * min(self.length, self.window)
 
     def feed(self, rows: Sequence[Row]) -> None:
         self._length += len(rows)
-        self.held = [*self.held, *rows][-self.WINDOW - self.SLACK :]
+        self.held = [*self.held, *rows][-self.window - self.SLACK :]
 
     def content(self) -> Ints:
-        return as_array(self.held[-self.WINDOW :])
+        return as_array(self.held[-self.window :])
 
     def can_rewind(self, to: int) -> bool:
         first = self._length - len(self.held)
-        return 0 <= to <= self._length and max(0, to - self.WINDOW) >= first
+        return 0 <= to <= self._length and max(0, to - self.window) >= first
 
     def rewind(self, to: int) -> None:
         if not self.can_rewind(to):
@@ -131,7 +131,7 @@ class WindowLayer(BoundedLayer):
         return LayerBounded((self.content(),))
 
     def can_restore(self, bounded: LayerBounded, length: int) -> bool:
-        return len(bounded.arrays[0]) == min(length, self.WINDOW)
+        return len(bounded.arrays[0]) == min(length, self.window)
 
     def restore(self, bounded: LayerBounded, length: int) -> None:
         if not self.can_restore(bounded, length):

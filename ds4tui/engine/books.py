@@ -40,12 +40,17 @@ class Books:
         self._notes: deque[MemoryNote] = deque(maxlen=NOTES_KEPT)
         self._what: dict[int, str] = {}
         self._used_s: dict[int, float] = {}
+        self._snapshots: dict[int, int] = {}
 
     def begun(self, work: Generation) -> None:
         """A job has been given to its session."""
         number, request = work.session.number, work.job.request
         self._what[number] = what_it_is(request, self._tokenizer)
         self._used_s[number] = time.time()
+
+    def looked_at(self, session: Session) -> None:
+        """A job of `session` was decided on or has ended: what is counted then only."""
+        self._snapshots[session.number] = session.count_snapshots()
 
     def decided(self, decision: Decision) -> None:
         self._decisions.append(decision)
@@ -86,7 +91,7 @@ class Books:
             state=session.state_name.value,
             resident_tokens=len(session.timeline),
             kv_bytes=session.kv_bytes,
-            snapshots=session.snapshot_count,
+            snapshots=self._snapshots.get(number, 0),
             what=self._what.get(number, ""),
             job_id=jobs.get(number, ""),
             used_s=self._used_s.get(number, 0.0),

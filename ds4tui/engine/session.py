@@ -53,12 +53,13 @@ import numpy as np
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Offers, Sizes
 from ds4tui.cache.outline import Outline
-from ds4tui.cache.plan import PlanKind, SyncPlan, plan_sync
+from ds4tui.cache.plan import SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.fork_points import Point, decode_interval
 from ds4tui.engine.models.rows import Logits, Rows
-from ds4tui.engine.pieces import Bounded, Pieces, State, look_up
+from ds4tui.engine.pieces import Pieces, State, look_up
 from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows
+from ds4tui.engine.putting_away import Branch, Tail, add_snapshot, copied_tail
 from ds4tui.errors import ContextOverflow, EngineError
 
 __all__ = [
@@ -117,9 +118,10 @@ class Session:
         self.context_tokens = min(context_tokens or model.context_tokens, model.context_tokens)
         self.number = number
         self.neighbours: tuple[Session, ...] = ()
-        self.needs_snapshots: bool = model.new_state().needs_snapshots
+        empty = model.new_state()
+        self.needs_snapshots: bool = empty.needs_snapshots
+        self._has_window = any(hasattr(layer, "window") for layer in empty.layers)
         self.snapshot_at = 0  # where the last snapshot of this timeline stands; 0: nowhere
-        self.snapshot_count = 0  # taken of, or restored into, what is resident
         self._model = model
         self._memory = memory if memory is not None else MemoryTier(0)
         self._state: State | None = None
@@ -151,6 +153,10 @@ class Session:
         """Bytes that are allocated for the state."""
         return self._state.nbytes if self._state is not None else 0
 
+    def count_snapshots(self) -> int:
+        """How many snapshots are held of what is resident. Compares with all that is held."""
+        return len(self._memory.offers(self._timeline).snapshots) if self.needs_snapshots else 0
+
     def growth_bytes(self, tokens: int, plan: SyncPlan | None = None) -> int:
         """How many more bytes are taken when `plan` is executed and the state grows to `tokens`
         rows; without a plan, when the live state grows."""
@@ -173,6 +179,7 @@ class Session:
             wanted,
             can_rewind=self._can_rewind,
             needs_snapshots=self.needs_snapshots,
+            has_window=self._has_window,
             poisoned=self._poison,
             offers=offers,
             rates=self._memory.rates,
@@ -243,7 +250,7 @@ class Session:
         if self._name is SessionState.POISONED or self._state is None:
             return
         if park:
-            self._memory.park(self._timeline, self._outline, self._state, self._state.nbytes)
+            self._branch().park(self._memory)
         _log.info("session %d cleared: %s", self.number, reason)
         self._forget(SessionState.EMPTY)
         self._check()
@@ -280,71 +287,51 @@ class Session:
     def _execute(self, plan: SyncPlan, wanted: Timeline, outline: Outline) -> None:
         pieces = self._look_up(plan)
         self._close_prefill()
-        if plan.put_away in ("whole", "tail"):
-            self._snapshot("turn")  # the branch that is left goes on from here
-        if plan.base == "live":
-            self._rebuild_live(plan, pieces)
-        else:
-            self._replace_live(plan, pieces)
+        snapshot_at = self.snapshot_at if plan.base == "live" else 0
+        left = self._branch()
+        base = left if plan.base == "live" else self._taken_base(plan)
+        # From here on nothing is live until the rows of `wanted` are; a state that is neither
+        # parked, copied from nor gone on with is free before new rows are allocated.
+        self._forget(SessionState.EMPTY)
+        with self._poisoned_by_failure("changing branches"):
+            tails = self._put_away(plan, left, base)
+            del left
+            if not plan.kept == plan.base_rows == base.rows:
+                pieces.rebuild(base.state, plan.base_rows)
+            self._state = base.state
+            self._expect_rows(plan.kept)
         self._poison = None
         # Equal to what the state holds, in the wanted one's buffer: it grows there without
         # copying.
         self._timeline, self._outline = wanted.prefix(plan.kept), outline
-        self._snapshots_moved(plan)
+        for tail in tails:
+            tail.keep(self._memory)
+        is_behind = snapshot_at > plan.kept
+        self.snapshot_at = plan.kept if plan.snapshot_id else 0 if is_behind else snapshot_at
 
     def _look_up(self, plan: SyncPlan) -> Pieces:
         neighbours = {-other.number: other._state for other in self.neighbours}
         return look_up(plan, self._memory, self._state, neighbours)
 
-    def _rebuild_live(self, plan: SyncPlan, pieces: Pieces) -> None:
-        state, timeline, outline = self._state, self._timeline, self._outline
-        assert state is not None
-        if plan.kind is PlanKind.EXTEND and not plan.dropped and not pieces.parts:
-            return
-        keep_from, rows = plan.base_rows, None
-        if plan.put_away == "tail":
-            keep_from, rows = self._copied_tail(state, timeline, plan)
-        with self._poisoned_by_failure("going back"):
-            pieces.rebuild(state, plan.base_rows)
-            self._expect_rows(plan.kept)
-        if rows is not None:
-            self._memory.add_segment(timeline, outline, keep_from, rows, rows.nbytes)
+    def _branch(self) -> Branch:
+        return Branch(self._state, self._timeline, self._outline)
 
-    def _replace_live(self, plan: SyncPlan, pieces: Pieces) -> None:
-        """Go on with a parked or a fresh state; the live one is parked before that is built, so
-        that it is whole whatever happens then."""
-        assert plan.base != "live"
-        state: State = self._model.new_state()
-        timeline = Timeline.empty()
-        outline: Outline = ()
-        if plan.base == "parked":
-            assert plan.base_id is not None
-            timeline = self._memory.timeline(plan.base_id)
-            outline = self._memory.outline(plan.base_id)
-            state = self._memory.take_parked(plan.base_id)
-        if plan.put_away == "whole" and self._state is not None:
-            self._memory.park(self._timeline, self._outline, self._state, self._state.nbytes)
-        # The old rows go, unless they are parked or copied from, before new ones are allocated.
-        self._forget(SessionState.EMPTY)
-        keep_from, rows = 0, None
-        if plan.base_tail == "tail":
-            keep_from, rows = self._copied_tail(state, timeline, plan)
-        with self._poisoned_by_failure("bringing rows back"):
-            pieces.rebuild(state, plan.base_rows)
-            self._state = state
-            self._expect_rows(plan.kept)
-        if rows is not None:
-            self._memory.add_segment(timeline, outline, keep_from, rows, rows.nbytes)
+    def _taken_base(self, plan: SyncPlan) -> Branch:
+        if plan.base_id is None:
+            return Branch(self._model.new_state(), Timeline.empty(), ())
+        timeline = self._memory.timeline(plan.base_id)
+        outline = self._memory.outline(plan.base_id)
+        return Branch(self._memory.take_parked(plan.base_id), timeline, outline)
 
-    def _copied_tail(self, state: State, timeline: Timeline, plan: SyncPlan) -> tuple[int, Any]:
-        """Copies of the rows behind those that stay, from the first that nobody else holds, and
-        where they begin; None instead of rows where there is none or no room."""
-        start = self._memory.unheld_from(timeline, plan.base_rows)
-        nbytes = state.rows_bytes(start, len(timeline))
-        worth_ms = self._memory.rates.prefill_ms(len(timeline) - start)
-        if not nbytes or not self._memory.make_room(nbytes, plan.uses, worth_ms):
-            return start, None
-        return start, state.copy_rows(start, len(timeline))
+    def _put_away(self, plan: SyncPlan, left: Branch, base: Branch) -> list[Tail]:
+        """Park the state that is left, or copy what is cut off, as the plan says; the copies are
+        the tier's once the new timeline is live."""
+        if plan.put_away == "whole":
+            left.park(self._memory)
+        cuts = [(left, plan.tail_start)] if plan.put_away == "tail" else []
+        cuts += [(base, plan.base_rows)] if plan.base_tail == "tail" else []
+        copied = [copied_tail(self._memory, cut, at, plan.uses) for cut, at in cuts]
+        return [tail for tail in copied if tail is not None]
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -377,39 +364,19 @@ class Session:
     def _forget(self, name: SessionState) -> None:
         self._state, self._timeline, self._outline = None, Timeline.empty(), ()
         self._prefill = self._planned = None
-        self.snapshot_at = self.snapshot_count = 0
+        self.snapshot_at = 0
         self._name = name
 
     # -- snapshots -----------------------------------------------------------------------------
 
     def _snapshot(self, point: Point) -> None:
         """Give the bounded part, as it is now, to the memory tier, if there is one and room."""
-        state, position = self._state, len(self._timeline)
-        if state is None or not self.needs_snapshots or not position:
+        position = len(self._timeline)
+        if self._state is None or not position or self.snapshot_at == position:
             return
-        if self.snapshot_at == position:
-            return
+        spares = position - self.snapshot_at
         self.snapshot_at = position  # also where it is refused: not asked again at once
-        if not self._memory.make_room(state.snapshot_bytes, (), self._snapshot_worth_ms()):
-            return
-        try:
-            bounded: Bounded = state.snapshot()
-        except MemoryError as exc:  # nothing is torn: only a later fork costs more
-            _log.warning("no snapshot at %d: %s", position, exc or "no memory")
-            return
-        self._memory.add_snapshot(self._timeline, bounded, bounded.nbytes, point)
-        self.snapshot_count += 1
-
-    def _snapshot_worth_ms(self) -> float:
-        return self._memory.rates.prefill_ms(len(self._timeline))
-
-    def _snapshots_moved(self, plan: SyncPlan) -> None:
-        """What is resident ends at `kept` now, which a restored snapshot stands at."""
-        if plan.snapshot_id is not None:
-            self.snapshot_at = plan.kept
-            self.snapshot_count = max(1, self.snapshot_count)
-        elif self.snapshot_at > plan.kept:
-            self.snapshot_at = 0
+        add_snapshot(self._memory, self._state, self._timeline, point, spares)
 
     def _is_snapshot_due(self) -> bool:
         if not self.needs_snapshots or self._state is None:

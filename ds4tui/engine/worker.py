@@ -195,6 +195,8 @@ class Engine:
         work.step(chunk_limit(work.session.chunk_sizes, is_shared), busy)
         if work.decision is not None and work.decision is not decision:
             books.decided(work.decision)
+        if work.ending is not None or work.is_decoding is not was_decoding:
+            books.looked_at(work.session)
         books.note_memory()
         if work.ending is None:
             self._at_work.add(work, work.job.request.origin)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ds4tui.cache.plan import PlanKind
 from ds4tui.cache.timeline import Timeline
@@ -28,17 +29,32 @@ def ready(ids: list[int], **model_arguments: Any) -> tuple[Session, FakeModel]:
     return session, model
 
 
-@given(histories)
-@settings(max_examples=scaled(150), deadline=None)
-def test_whatever_happened_before_the_logits_are_those_of_a_cold_run(history: list) -> None:
-    Judge(FakeRig()).play(history)
+RIGS = {
+    "append-only": FakeRig(),
+    "recurrent": FakeRig(layer_types=(FakeLayer, RecurrentLayer)),
+    "window": FakeRig(layer_types=(WindowLayer, FakeLayer)),
+    "all kinds": FakeRig(layer_types=(RecurrentLayer, WindowLayer, FakeLayer)),
+    "bounded only": FakeRig(layer_types=(RecurrentLayer, RecurrentLayer)),
+}
+by_kind = pytest.mark.parametrize("rig", RIGS.values(), ids=RIGS)
 
 
-@given(histories)
-@settings(max_examples=scaled(60), deadline=None)
-def test_a_state_that_cannot_go_back_is_never_wrong_either(history: list) -> None:
-    Judge(FakeRig(layer_types=(FakeLayer, RecurrentLayer))).play(history)
-    Judge(FakeRig(layer_types=(FakeLayer, WindowLayer))).play(history)
+@by_kind
+@given(history=histories)
+@settings(max_examples=scaled(30), deadline=None)
+def test_whatever_happened_before_the_logits_are_those_of_a_cold_run(
+    rig: FakeRig, history: list
+) -> None:
+    Judge(rig).play(history)
+
+
+@by_kind
+@given(history=histories, budget_bytes=st.sampled_from([0, 200, 800, 3000]))
+@settings(max_examples=scaled(25), deadline=None)
+def test_with_little_memory_and_several_sessions_they_are_too(
+    rig: FakeRig, history: list, budget_bytes: int
+) -> None:
+    Judge(rig, sessions=2, budget_bytes=budget_bytes).play(history)
 
 
 class KeepsOneTooMany(FakeLayer):
@@ -130,9 +146,11 @@ def test_planted_faults_are_caught(rig: FakeRig, monkeypatch: pytest.MonkeyPatch
     assert caught > 0
 
 
-def test_the_faultless_rig_survives_what_catches_the_faults() -> None:
+@by_kind
+def test_the_faultless_rig_survives_what_catches_the_faults(rig: FakeRig) -> None:
     for history in every_kind():
-        Judge(FakeRig()).play(history)
+        Judge(rig).play(history)
+        Judge(rig, sessions=3).play(history)
 
 
 def test_the_states_and_what_leads_to_them() -> None:
