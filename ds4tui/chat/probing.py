@@ -33,12 +33,15 @@ _SYNTAXES = (("hermes", re.compile(r'<tool_call>\s*\{\s*"name":\s*"zqtool"')),)
 class Abilities:
     """`tool_syntax` is how calls are written ("hermes"), None if in a way that is not read here
     or not at all. `tools` says whether descriptions of tools come out, `thinking_switch` whether
-    thinking can be switched, `reasoning` whether that of the last turn is written."""
+    thinking can be switched, `switch_in_opening` whether that shows behind the last question
+    (else only in earlier turns, and switching changes all that comes after), `reasoning`
+    whether that of the last turn is written."""
 
     forms: Forms
     tools: bool
     tool_syntax: str | None
     thinking_switch: bool
+    switch_in_opening: bool
     reasoning: bool
 
 
@@ -57,8 +60,13 @@ def probe(template: ChatTemplate) -> Abilities:
         tools={"zqtool", "zqkey"} <= _words(offered),
         tool_syntax=next((name for name, known in _SYNTAXES if known.search(called)), None),
         thinking_switch=on != off,
+        switch_in_opening=_behind_question(on) != _behind_question(off),
         reasoning="Zqthought" in _render(template, thought, forms),
     )
+
+
+def _behind_question(rendered: str) -> str:
+    return rendered.rpartition("Zqusr")[2]
 
 
 def turn_openings(template: ChatTemplate, forms: Forms) -> tuple[str, ...]:

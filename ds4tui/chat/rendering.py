@@ -1,44 +1,48 @@
 """Messages to the Timeline that a model was trained to see.
 
 A rendering is the template's text with what people wrote made harmless (untrusted.py), cut at
-the template's own control tokens; each plain run between them is encoded as a whole. A reply
-whose sampled ids are known is those ids: its place in the text is held by a mark.
+the template's own control tokens; each plain run between them is encoded as a whole
+(spelling.py). A reply whose sampled ids are known is those ids. By default a conversation grows
+turn by turn (turnwise.py) and keeps what the model saw; whole.py writes it as the template wishes.
 So the timeline of a conversation begins with all that is resident from its last turn.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import product
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
-from ds4tui.chat.messages import Message, Tool, ToolCall
+from ds4tui.chat.chain import Chain, Key, cuts, digests
+from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.probing import probe, turn_openings
+from ds4tui.chat.reasoned import has_reasoning, without_reasoning
 from ds4tui.chat.remembered import FrozenClocks, RunCache
+from ds4tui.chat.script import Options, Script
+from ds4tui.chat.spelling import Speller
+from ds4tui.chat.stability import conversations, instabilities
 from ds4tui.chat.template import ChatTemplate
 from ds4tui.chat.thinking import OPENING
-from ds4tui.chat.turns import (
-    checked,
-    for_forms,
-    texts_of,
-    tool_values,
-    turn_values,
-    with_tools_told,
-)
-from ds4tui.chat.untrusted import Guard, Marks
+from ds4tui.chat.turns import checked
+from ds4tui.chat.turnwise import Node, NotTurnwise, TurnwiseRenderer, opened_outline
+from ds4tui.chat.untrusted import Guard
+from ds4tui.chat.whole import WholeRenderer
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.vocabulary import SHOWN_MARKS
-from ds4tui.errors import TemplateError
+from ds4tui.errors import RequestError, TemplateError
 
 _log = logging.getLogger(__name__)
 
 Ids = npt.NDArray[np.int64]
+
+# What becomes of earlier replies' reasoning: kept as sampled, as the template wishes, left out.
+ThinkingInHistory = Literal["keep", "template", "drop"]
 
 TEMPLATE_KEY = "tokenizer.chat_template"
 
@@ -49,18 +53,20 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
-# A turn of a long conversation is encoded once, not at each turn after it. A context of 340,000
-# tokens takes about 5 MiB, its texts included.
+# Renderings of conversations that go on, and ids of texts that begin others too. A context of
+# 340,000 tokens takes about 3 MiB of the one and, with its texts, 5 MiB of the other.
+_CHAIN_BYTES = 64 * 2**20
 _RUN_CACHE_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """What is to be rendered."""
+class Rendering:
+    """`outline` says where the turns lie in `timeline`, the reply's opening last; `notes` say in
+    words what was done for, or costs, the reuse of what is resident."""
 
-    messages: Sequence[Message]
-    tools: Sequence[Tool]
-    thinking: bool | None
+    timeline: Timeline
+    outline: Outline
+    notes: tuple[str, ...] = ()
 
 
 class ChatFormat:
@@ -68,28 +74,42 @@ class ChatFormat:
 
     `stop_token_ids` end a reply: the tokenizer's, and those with which the template opens a
     turn, so that a model that goes on with somebody else's turn is stopped there.
-    `prefix_stable` says whether a rendering begins with the rendering of one turn before and
-    the reply sampled then; `prefix_reason` says in words what was found when it was tried at
-    load. `abilities` are what the template can do, likewise.
+    `instabilities` say in words what the template changes in earlier turns, tried at load;
+    `prefix_stable` that there are none, `prefix_reason` is them or its contrary in words.
+    `abilities` are what the template can do. Where a template is stable, how reasoning is kept
+    (`thinking_in_history`) changes nothing but for "drop".
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, template: str, now: Callable[[], datetime] = datetime.now
+        self,
+        tokenizer: Tokenizer,
+        template: str,
+        now: Callable[[], datetime] = datetime.now,
+        thinking_in_history: ThinkingInHistory = "keep",
     ) -> None:
         """Raises TemplateError for a template that is no Jinja."""
         self.tokenizer = tokenizer
         self.template = template
+        self.thinking_in_history: ThinkingInHistory = thinking_in_history
         self._jinja = ChatTemplate(template, _variables(tokenizer))
         self.abilities = probe(self._jinja)
-        self.stop_token_ids = tokenizer.end_ids | self._turn_openers()
+        openers = self._turn_openers()
+        self.stop_token_ids = tokenizer.end_ids | openers
         self._guard = _guard(tokenizer, template)
-        self._runs = RunCache(_RUN_CACHE_BYTES)
+        script = Script(self._jinja, self.abilities, self._guard)
+        speller = Speller(tokenizer, self._guard, RunCache(_RUN_CACHE_BYTES))
+        self._whole = WholeRenderer(tokenizer, script, speller, openers)
+        self._turnwise = TurnwiseRenderer(tokenizer, script, speller)
+        self._chain = Chain(_CHAIN_BYTES)
         self._clocks = FrozenClocks(now)
         # How the model writes calls when it is offered tools; None for a way that is not read.
         self.tool_syntax = self.abilities.tool_syntax if self.abilities.tools else "hermes"
-        problem = self._probe()
-        self.prefix_stable = not problem
-        self.prefix_reason = problem or "each turn's rendering begins with the one before it"
+        self.instabilities = tuple(instabilities(tokenizer, self.abilities, self._probe))
+        self.prefix_stable = not self.instabilities
+        self.prefix_reason = (
+            "; ".join(self.instabilities) or "each turn's rendering begins with the one before it"
+        )
+        self._grows = self._can_grow()
 
     @classmethod
     def from_gguf(cls, gguf: GGUFFile, tokenizer: Tokenizer) -> "ChatFormat":
@@ -118,21 +138,46 @@ class ChatFormat:
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
     ) -> Timeline:
-        """The timeline of `messages` up to where the assistant's next reply begins.
+        """The timeline of `laid_out`, which says more."""
+        return self.laid_out(messages, tools, thinking).timeline
+
+    def laid_out(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Rendering:
+        """`messages` up to where the assistant's next reply begins, and where their turns lie.
 
         `tools` are offered to the model, in a system turn where the template has no place for
         them; `thinking` switches it where the template can, None leaves it to the template.
         Text that looks like control tokens stays text. Raises RequestError for messages that
         make no conversation, TemplateError if the template fails on them or refuses them.
         """
-        told = checked(messages)
-        marks = self._choose_marks(told, tools)
-        verbatim = {i for i, m in enumerate(told) if self._is_usable(m, i)}
-        rendered = self._rendered(_Given(told, tools, thinking), marks, verbatim)
-        ids = np.concatenate([self._bos(rendered), *self._parts(rendered, messages, marks)])
-        if not ids.size:
+        if not messages:
+            raise RequestError("There are no messages.", param="messages")
+        options = self._options(messages, tools, thinking)
+        told = self._with_history(messages)
+        try:
+            rendering = self._grown(told, options) if self._goes_turnwise() else None
+        except (NotTurnwise, TemplateError) as exc:
+            _log.debug("rendered as a whole: %s", exc)
+            rendering = None
+        if rendering is None:
+            rendering = self._written_whole(told, options)
+        if not len(rendering.timeline):
             raise TemplateError("The chat template made nothing of this conversation.")
-        return Timeline.of(ids)
+        return rendering
+
+    def whole(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Rendering:
+        """As `laid_out`, all of it as the template writes it now, earlier turns too. Raises as
+        that does."""
+        return self._written_whole(messages, self._options(messages, tools, thinking))
 
     def render_text(
         self,
@@ -142,9 +187,7 @@ class ChatFormat:
     ) -> str:
         """What the template makes of it, replies as their texts; for people to read."""
         told = checked(messages)
-        marks = self._choose_marks(told, tools)
-        rendered = self._rendered(_Given(told, tools, thinking), marks, set())
-        return self._guard.reveal(rendered, marks)
+        return self._whole.text(told, self._options(told, tools, thinking))
 
     def begins_thinking(self, thinking: bool | None = None) -> bool:
         """Whether the template itself opens the reply's reasoning, for ThinkingParser."""
@@ -154,8 +197,76 @@ class ChatFormat:
             return False
         return text.rstrip().endswith(OPENING)
 
-    def _choose_marks(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Marks:
-        return self._guard.choose_marks([self.template, *texts_of(messages, tools)])
+    @property
+    def kept_bytes(self) -> int:
+        """Of renderings kept for conversations that go on."""
+        return self._chain.nbytes
+
+    def _options(
+        self, messages: Sequence[Message], tools: Sequence[Tool], thinking: bool | None
+    ) -> Options:
+        return Options(tuple(tools), thinking, self._clocks.of(messages))
+
+    def _goes_turnwise(self) -> bool:
+        wish = self.thinking_in_history == "template"
+        return self._grows and not (wish and self.instabilities)
+
+    def _with_history(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages, with of earlier replies' reasoning what the setting leaves."""
+        if self.thinking_in_history == "keep" or not self.instabilities:
+            if self.thinking_in_history != "drop":
+                return messages
+        if self.thinking_in_history == "drop":
+            return [without_reasoning(self.tokenizer, m) for m in messages]
+        # The template is told of it as text and leaves it out or not, as it wishes.
+        return [self._with_said_ids(m) for m in messages]
+
+    def _with_said_ids(self, message: Message) -> Message:
+        if message.role != "assistant" or not has_reasoning(self.tokenizer, message):
+            return message
+        return without_reasoning(self.tokenizer, message)
+
+    def _grown(self, messages: Sequence[Message], options: Options) -> Rendering:
+        """Turn by turn, from the longest beginning that is known."""
+        ends = cuts(messages)
+        keys = [(digest, options.thinking) for digest in digests(messages, options.tools, ends)]
+        number, node = self._chain.longest(self._known_keys(keys))
+        path = node.path() if node else []
+        for at in range(number + 1, len(ends)):
+            start = ends[at - 1] if at else 0
+            node = self._next(node, messages[start : ends[at]], start, options)
+            path.append(node)
+        self._chain.put(list(zip(keys, path, strict=True)))
+        last = path[-1]
+        ids = np.concatenate([*(step.settled for step in path), last.open_ids])
+        return Rendering(Timeline.of(ids), opened_outline(last), self._notes(messages))
+
+    def _known_keys(self, keys: Sequence[Key]) -> Iterator[tuple[int, Key]]:
+        """The last key, which says how the reply is opened, then earlier ones, latest first: with
+        thinking switched otherwise too, where the switch is in the opening of the reply, so that
+        the conversation before it stays as the model saw it."""
+        *earlier, last = enumerate(keys)
+        yield last
+        for number, (digest, thinking) in reversed(earlier):
+            yield number, (digest, thinking)
+            if self.abilities.switch_in_opening:
+                yield from ((number, (digest, t)) for t in (None, True, False) if t is not thinking)
+
+    def _next(
+        self, node: Node | None, messages: Sequence[Message], first: int, options: Options
+    ) -> Node:
+        told = checked(messages, first)
+        sampled = self._is_usable(told[0], first)
+        return self._turnwise.extended(node, told, options, sampled)
+
+    def _written_whole(self, messages: Sequence[Message], options: Options) -> Rendering:
+        told = checked(messages)
+        sampled = [n for n, m in enumerate(told) if self._is_usable(m, n)]
+        ids, outline = self._whole.laid_out(told, options, sampled)
+        return Rendering(Timeline.of(ids), outline, self._notes(messages))
+
+    def _notes(self, messages: Sequence[Message]) -> tuple[str, ...]:
+        return ()
 
     def _is_usable(self, message: Message, index: int) -> bool:
         ids = message.sampled_ids
@@ -171,72 +282,6 @@ class ChatFormat:
             return False
         return True
 
-    def _rendered(self, given: "_Given", marks: Marks, verbatim: set[int]) -> str:
-        """The template's text, with a mark for each reply of `verbatim`. A reply whose mark does
-        not come out exactly once becomes text and leaves `verbatim`."""
-        now = self._clocks.of(given.messages)
-        while True:
-            rendered = self._render_once(given, marks, verbatim, now)
-            held = Counter(int(n) for n in marks.reply_pattern().findall(rendered))
-            lost = {i for i in verbatim if held[i] != 1}
-            if not lost:
-                return rendered
-            _log.debug("the template does not keep the replies %s; their texts are used", lost)
-            verbatim -= lost
-
-    def _render_once(
-        self, given: "_Given", marks: Marks, verbatim: set[int], now: Callable[[], datetime]
-    ) -> str:
-        def protect(text: str) -> str:
-            return self._guard.protect(text, marks)
-
-        stands = {marks.reply_mark(i) for i in verbatim}
-        # Sampled ids are all of a reply: its reasoning and its calls are not written again.
-        told = [
-            Message("assistant", marks.reply_mark(i)) if i in verbatim else m
-            for i, m in enumerate(given.messages)
-        ]
-        forms, tools = self.abilities.forms, given.tools
-        if tools and not self.abilities.tools:
-            told, tools = with_tools_told(told, tools), ()
-            forms = replace(forms, calls=False)
-        turns = [
-            turn_values(m, m.text if m.text in stands else protect(m.text), forms, protect)
-            for m in for_forms(told, forms)
-        ]
-        offered = [tool_values(tool, protect) for tool in tools] or None
-        return self._jinja.render(turns, now, tools=offered, thinking=given.thinking)
-
-    def _parts(self, rendered: str, messages: Sequence[Message], marks: Marks) -> Iterator[Ids]:
-        """The ids of `rendered` without a BOS of our own."""
-        for number, piece in enumerate(marks.reply_pattern().split(rendered)):
-            if number % 2:
-                yield np.array(messages[int(piece)].sampled_ids, dtype=np.int64)
-                continue
-            continues = number > 0  # text right after a reply
-            for part in self.tokenizer.split(piece):
-                if isinstance(part, int):
-                    yield np.array([part], dtype=np.int64)
-                else:
-                    yield self._encode(self._guard.reveal(part, marks), continues)
-                continues = False
-
-    def _encode(self, run: str, continues: bool) -> Ids:
-        if continues and self.tokenizer.space_prefix:
-            return self.tokenizer.encode_plain(run, continues=True)
-        ids = self._runs.get(run)
-        if ids is None:
-            ids = self.tokenizer.encode_plain(run)
-            self._runs.put(run, ids)
-        return ids
-
-    def _bos(self, rendered: str) -> Ids:
-        """A BOS if the model wants one and the template has not written it, else no ids."""
-        tokenizer = self.tokenizer
-        written = rendered.startswith(tokenizer.token_text(tokenizer.bos_id))
-        ids = [tokenizer.bos_id] if tokenizer.add_bos and not written else []
-        return np.array(ids, dtype=np.int64)
-
     def _turn_openers(self) -> frozenset[int]:
         """The first control token, other than those that end a turn, of what the template
         writes before one; behind a BOS the next one too."""
@@ -250,42 +295,29 @@ class ChatFormat:
                         break
         return frozenset(found)
 
-    def _probe(self) -> str:
-        """Why renderings are not prefixes of each other, or "" if they are."""
-        said = Message("assistant", "A reply.", tuple(self.tokenizer.encode("A reply.")))
-        calling = replace(said, tool_calls=(ToolCall("call00001", "read", "{}"),))
-        result = Message("tool", "A result.", tool_call_id="call00001", name="read")
-        question, more = Message("user", "A question."), Message("user", "And more.")
-        rounds = ((said, more), (calling, result, said, more))
-        tried = 0
-        for opening, turns in product(([], [Message("system", "Be brief.")]), rounds):
-            try:
-                problem = self._probe_turns([*opening, question], turns)
-            except TemplateError as exc:
-                _log.debug("probe: %s", exc)
-                continue
-            tried += 1
-            if problem:
-                return problem
-        return "" if tried else "the template failed on every probe conversation"
+    def _probe(self, messages: Sequence[Message], thinking: bool | None) -> Timeline:
+        options = Options(thinking=thinking)
+        return self._written_whole(messages, options).timeline
 
-    def _probe_turns(self, history: list[Message], turns: tuple[Message, ...]) -> str:
-        for number, message in enumerate(turns * 3, start=1):
-            if message.sampled_ids is not None:
-                before = self.render(history).extended(message.sampled_ids)
-            history.append(message)
-            if message.sampled_ids is not None:
-                continue
-            after = self.render(history)
-            at = before.common_prefix(after)
-            if at < len(before):
-                was, now = (self._around(t, at) for t in (before, after))
-                return f"after turn {number // 2} the template writes {now!r} where {was!r} was"
-        return ""
-
-    def _around(self, timeline: Timeline, at: int) -> str:
-        ids = timeline.ids[max(0, at - 4) : at + 4].tolist()
-        return self.tokenizer.decode(ids, skip_special=False)
+    def _can_grow(self) -> bool:
+        """Whether growing turn by turn gives what a stable template writes as a whole; of one
+        that is not there is nothing to compare with."""
+        if not self.prefix_stable:
+            return True
+        for said in (Message("assistant", "A reply."), Message("assistant", "A reply.", (1, 2))):
+            for messages in conversations(said):
+                try:
+                    whole = self._probe(messages, None)
+                    grown = self._grown(messages, Options()).timeline
+                except TemplateError:
+                    continue
+                except NotTurnwise as exc:
+                    _log.info("conversations are rendered as a whole: %s", exc)
+                    return False
+                if grown != whole:
+                    _log.info("conversations are rendered as a whole: turn by turn differs")
+                    return False
+        return True
 
 
 def _variables(tokenizer: Tokenizer) -> dict[str, str]:

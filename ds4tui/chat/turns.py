@@ -38,14 +38,15 @@ class Forms:
     empty_content: str | None = ""
 
 
-def checked(messages: Sequence[Message]) -> list[Message]:
-    """The messages, their texts well-formed and their arguments canonical.
+def checked(messages: Sequence[Message], first: int = 0) -> list[Message]:
+    """The messages, their texts well-formed and their arguments canonical. `first` is the
+    number of the first one in its conversation.
 
     Raises RequestError for messages that make no conversation.
     """
     if not messages:
         raise RequestError("There are no messages.", param="messages")
-    return [_checked(message, number) for number, message in enumerate(messages)]
+    return [_checked(message, number) for number, message in enumerate(messages, first)]
 
 
 def _checked(message: Message, number: int) -> Message:

@@ -223,3 +223,122 @@ PARTS = """{%- for m in messages %}
 {{- '<|end|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+
+# Qwen3's again: results of one reply share a turn; the reasoning of the newest tool rounds stays.
+MERGED_RESULTS = """{%- if tools %}
+{{- '<|im_start|>system\n' ~ (messages[0].content ~ '\n' if messages[0].role == 'system' else '') }}
+{%- for tool in tools %}{{ (tool | tojson) ~ '\n' }}{% endfor %}
+{{- '<tool_call>\n{"name": <name>, "arguments": <object>}\n</tool_call><|im_end|>\n' }}
+{%- elif messages[0].role == 'system' %}
+{{- '<|im_start|>system\n' ~ messages[0].content ~ '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(last=messages | length - 1, looking=true) %}
+{%- for m in messages[::-1] %}
+{%- if ns.looking and m.role == 'user' %}
+{%- set ns.looking = false %}{% set ns.last = messages | length - 1 - loop.index0 %}
+{%- endif %}
+{%- endfor %}
+{%- for m in messages %}
+{%- if m.role == 'user' or (m.role == 'system' and not loop.first) %}
+{{- '<|im_start|>' ~ m.role ~ '\n' ~ m.content ~ '<|im_end|>\n' }}
+{%- elif m.role == 'assistant' %}
+{{- '<|im_start|>assistant\n' }}
+{%- if loop.index0 > ns.last and (loop.last or m.reasoning_content) %}
+{{- '<think>\n' ~ (m.reasoning_content or '') ~ '\n</think>\n\n' }}
+{%- endif %}
+{{- m.content }}
+{%- for call in m.tool_calls or [] %}
+{%- if m.content or not loop.first %}{{ '\n' }}{% endif %}
+{{- '<tool_call>\n{"name": "' ~ call.function.name ~ '", "arguments": ' }}
+{%- if call.function.arguments is string %}{{ call.function.arguments }}
+{%- else %}{{ call.function.arguments | tojson }}{% endif %}
+{{- '}\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\n' }}
+{%- elif m.role == 'tool' %}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}
+{{- '\n<tool_response>\n' ~ m.content ~ '\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and enable_thinking is false %}
+{{- '<think>\n\n</think>\n\n' }}
+{%- endif %}
+{%- endif %}"""
+
+# R1's: the template opens the thought itself, and tells nothing of it later.
+OPEN_THOUGHT = """{{- bos_token }}
+{%- for m in messages %}
+{%- if m.role == 'assistant' %}
+{%- set said = m.content.split('</think>')[-1] if '</think>' in m.content else m.content %}
+{{- '<|assistant|>' ~ said ~ '</s>' }}
+{%- else %}{{ '<|' ~ m.role ~ '|>' ~ m.content }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|assistant|><think>\n' }}{% endif %}"""
+
+# Mistral's: what tools there are is told beside the last question.
+LATE_TOOLS = """{{- bos_token }}
+{%- set questions = messages | selectattr('role', 'equalto', 'user') | list %}
+{%- for m in messages %}
+{%- if m.role == 'user' %}
+{%- if tools and m == questions[-1] %}{{ '[INST]' ~ (tools | tojson) ~ '[/INST]' }}{% endif %}
+{{- '[INST] ' ~ m.content ~ '[/INST]' }}
+{%- elif m.role == 'tool' %}{{ '<|tool|> ' ~ m.content ~ '<|end|>' }}
+{%- elif m.tool_calls %}
+{%- for call in m.tool_calls %}
+{{- '<tool_call> {"name": "' ~ call.function.name ~ '", "arguments": ' }}
+{{- (call.function.arguments | tojson) ~ '}' }}
+{%- endfor %}{{ '</s>' }}
+{%- elif m.role == 'assistant' %}{{ ' ' ~ m.content ~ '</s>' }}
+{%- else %}{{ '<|system|>' ~ m.content ~ '<|end|>' }}
+{%- endif %}
+{%- endfor %}"""
+
+# Harmony's: a result is told by the name that the call before it had.
+NAMED_BY_CALL = """{%- set ns = namespace(name=none) %}
+{%- for m in messages %}
+{%- if m.role == 'assistant' and m.tool_calls %}
+{%- set ns.name = m.tool_calls[0].function.name %}
+{{- '<|assistant|>' ~ (m.content or '') ~ '<tool_call>' ~ ns.name ~ ' ' }}
+{{- (m.tool_calls[0].function.arguments | tojson) ~ '<|end|>' }}
+{%- elif m.role == 'tool' %}
+{%- if ns.name is none %}{{ raise_exception('A result without a call.') }}{% endif %}
+{{- '<|tool|>' ~ ns.name ~ ' to=assistant ' ~ m.content ~ '<|end|>' }}
+{%- else %}{{ '<|' ~ m.role ~ '|>' ~ m.content ~ '<|end|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+
+# SmolLM3's: the switch is in the system turn, at the conversation's very beginning.
+SWITCH_IN_SYSTEM = (
+    "<|system|>{{ '/think' if enable_thinking is not defined or enable_thinking else '/no_think' }}"
+    "<|end|>"
+    + roles("<|{{ m.role }}|>{{ m.content }}<|end|>")
+    + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+# A text that goes on where another ended, without a word between them.
+SEAMLESS = (
+    roles("{{ m.role ~ ': ' ~ m.content ~ ' ' }}")
+    + "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+# All that tests render conversations with.
+CORPUS = {
+    **ALL,
+    "unstable": UNSTABLE,
+    "hermes": HERMES,
+    "thinking": THINKING,
+    "by parts": BY_PARTS,
+    "by text": BY_TEXT,
+    "no system": NO_SYSTEM,
+    "parts": PARTS,
+    "merged results": MERGED_RESULTS,
+    "open thought": OPEN_THOUGHT,
+    "late tools": LATE_TOOLS,
+    "named by call": NAMED_BY_CALL,
+    "switch in system": SWITCH_IN_SYSTEM,
+    "seamless": SEAMLESS,
+}

@@ -269,11 +269,11 @@ def test_where_the_template_does_not_keep_a_reply_its_text_is_used(
         "{% if m.role == 'assistant' %}", reply, "{% else %}<|user|>{{ m.content }}{% endif %}"
     )
     chat_format = ChatFormat(tokenizer, template)
-    with caplog.at_level(logging.DEBUG, "ds4tui.chat.rendering"):
+    with caplog.at_level(logging.DEBUG, "ds4tui.chat"):
         caplog.clear()
         ids = ids_of(chat_format, [user("x"), assistant("hey", (1, 2)), user("y")])
     assert ids == ids_of(chat_format, [user("x"), assistant("hey"), user("y")])
-    assert "does not keep the replies {1}" in caplog.text
+    assert "does not keep" in caplog.text
 
 
 def test_one_lost_reply_does_not_cost_the_others(tokenizer: Tokenizer) -> None:
@@ -449,7 +449,7 @@ def test_a_long_history_is_not_encoded_again(
     chat_format.render(history)
     encoded: list[str] = []
     encode = tokenizer.encode_plain
-    monkeypatch.setattr(tokenizer, "encode_plain", lambda t: encoded.append(t) or encode(t))
+    monkeypatch.setattr(tokenizer, "encode_plain", lambda t, **_: encoded.append(t) or encode(t))
     chat_format.render([*history, user("news")])
     assert encoded == ["user\nnews"]
 
@@ -458,6 +458,7 @@ def test_what_is_kept_of_encoded_texts_is_bounded(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rendering, "_RUN_CACHE_BYTES", 100_000)
+    monkeypatch.setattr(rendering, "_CHAIN_BYTES", 100_000)
     chat_format = ChatFormat(tokenizer, CHATML)
     tracemalloc.start()
     try:

@@ -259,7 +259,8 @@ def test_tools_are_told_in_a_system_turn_where_the_template_has_no_place(
 def test_a_round_of_a_tool_extends_what_is_resident(format_of: Formats) -> None:
     for name in TEMPLATES:
         chat_format = format_of(name)
-        assert chat_format.prefix_stable, chat_format.prefix_reason
+        # What Qwen3's changes is the reasoning, of which there is none here.
+        assert chat_format.prefix_stable or name == "thinking", chat_format.prefix_reason
         reply = tuple(chat_format.tokenizer.encode(CALLED))
         before = chat_format.render([USER], [READ]).extended(reply)
         said = Message("assistant", "", reply, tool_calls=(CALL,))

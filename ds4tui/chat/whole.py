@@ -1,0 +1,164 @@
+"""A conversation rendered in one go, as the template writes all of it now.
+
+Its cost grows with the conversation, and earlier turns come out as the template wishes: it is for
+templates that cannot be followed turn by turn, for those whose wish is law, and for people to
+read. Where turns lie is found by marks inside what they say.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ds4tui.cache.outline import Outline, Turn
+from ds4tui.chat.messages import Message
+from ds4tui.chat.outlining import opening_turn, turn_of
+from ds4tui.chat.reasoned import has_reasoning
+from ds4tui.chat.script import Options, Script
+from ds4tui.chat.spelling import Speller
+from ds4tui.chat.untrusted import Marks
+from ds4tui.engine.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
+
+Ids = npt.NDArray[np.int64]
+
+
+class WholeRenderer:
+    """May be shared by threads. `openers` are the tokens with which the template opens a turn."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, script: Script, speller: Speller, openers: frozenset[int]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._script = script
+        self._speller = speller
+        self._openers = openers
+
+    def text(self, messages: Sequence[Message], options: Options) -> str:
+        """What the template makes of it, replies as their texts. Raises TemplateError."""
+        marks = self._script.choose_marks(messages, options)
+        return self._script.guard.reveal(self._script.write(messages, options, marks), marks)
+
+    def laid_out(
+        self, messages: Sequence[Message], options: Options, sampled: Collection[int]
+    ) -> tuple[Ids, Outline]:
+        """The ids, and where the turns lie. `sampled` are numbers of replies whose sampled ids
+        stand in their places; one that does not come out once is written as its text. Raises
+        TemplateError."""
+        marks = self._script.choose_marks(messages, options)
+        wanted = set(sampled)
+        while True:
+            written = self._written(messages, options, marks, wanted)
+            held = Counter(int(n) for n in marks.reply_pattern().findall(written))
+            lost = {n for n in wanted if held[n] != 1}
+            if not lost:
+                break
+            _log.debug("the template does not keep the replies %s; their texts are used", lost)
+            wanted -= lost
+        edges = _Edges(self._written(messages, options, marks, wanted, edged=True), marks)
+        said = [n for n, m in enumerate(messages) if n in wanted or m.text.strip()]
+        # A template that cuts texts up would cut other pieces with the edges in them.
+        borders = edges.borders(self._border_in) if edges.fit(written, len(said)) else []
+        ids, ends = self._spelt(written, messages, marks, borders)
+        return ids, self._outline(messages, options, dict(zip(said, ends, strict=False)), len(ids))
+
+    def _written(
+        self,
+        messages: Sequence[Message],
+        options: Options,
+        marks: Marks,
+        sampled: set[int],
+        edged: bool = False,
+    ) -> str:
+        # Sampled ids are all of a reply: its reasoning and its calls are not written again.
+        told = [
+            Message("assistant", marks.reply_mark(n)) if n in sampled else m
+            for n, m in enumerate(messages)
+        ]
+        stands = {marks.reply_mark(n) for n in sampled}
+        return self._script.write(told, options, marks, stands=stands, edged=edged)
+
+    def _border_in(self, between: str) -> int:
+        """Where in what the template wrote between two texts the first one's turn ends."""
+        at = after_end = 0
+        for part in self._tokenizer.split(between):
+            if isinstance(part, int):
+                if part in self._openers and part not in self._tokenizer.end_ids:
+                    return at
+                at += len(self._tokenizer.token_text(part))
+                after_end = at if part in self._tokenizer.end_ids else after_end
+            else:
+                at += len(part)
+        return after_end or at
+
+    def _spelt(
+        self, written: str, messages: Sequence[Message], marks: Marks, borders: Sequence[int]
+    ) -> tuple[Ids, list[int]]:
+        """The ids, and the position of each border."""
+        pieces: list[Ids] = [self.bos(written)]
+        count, start, left = len(pieces[0]), 0, list(borders)
+        ends: list[int] = []
+        for number, piece in enumerate(marks.reply_pattern().split(written)):
+            if number % 2:
+                ids: Ids = np.array(messages[int(piece)].sampled_ids, dtype=np.int64)
+                start += len(marks.reply_mark(int(piece)))
+            else:
+                inside = [b - start for b in left if b <= start + len(piece)]
+                laid = self._speller.lay(piece, inside, marks, follows_reply=number > 0)
+                ends += [count + position for position in laid.positions]
+                ids, left, start = laid.ids, left[len(inside) :], start + len(piece)
+            pieces.append(ids)
+            count += len(ids)
+        return np.concatenate(pieces), ends
+
+    def _outline(
+        self, messages: Sequence[Message], options: Options, ends: dict[int, int], length: int
+    ) -> Outline:
+        """The turns, `ends` being those of some messages by number; what lies between belongs to
+        the message after it. Where nothing is known all is the first message's."""
+        turns: list[Turn] = []
+        at = 0
+        for number, message in enumerate(messages):
+            end = ends.get(number, at) if ends else length
+            turns.append(
+                turn_of(
+                    message,
+                    at,
+                    end,
+                    has_reasoning(self._tokenizer, message),
+                    () if number else options.tools,
+                )
+            )
+            at = end
+        return (*turns, opening_turn(at, length))
+
+    def bos(self, written: str) -> Ids:
+        """A BOS if the model wants one and the template has not written it, else no ids."""
+        tokenizer = self._tokenizer
+        there = written.startswith(tokenizer.token_text(tokenizer.bos_id))
+        ids = [tokenizer.bos_id] if tokenizer.add_bos and not there else []
+        return np.array(ids, dtype=np.int64)
+
+
+class _Edges:
+    """What was written, without the marks at the ends of texts, and where those were."""
+
+    def __init__(self, written: str, marks: Marks) -> None:
+        pieces = written.split(marks.edge)
+        self.text = "".join(pieces)
+        self._places = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=np.int64).tolist()
+
+    def fit(self, written: str, texts: int) -> bool:
+        """Whether nothing but the marks is new in `written`, two for each text."""
+        return self.text == written and len(self._places) == 2 * texts > 0
+
+    def borders(self, border_in: Callable[[str], int]) -> list[int]:
+        """The end of each text's turn."""
+        ends = self._places[1::2]
+        starts = [*self._places[2::2], len(self.text)]
+        return [
+            end + border_in(self.text[end:start]) for end, start in zip(ends, starts, strict=True)
+        ]
