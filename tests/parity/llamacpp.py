@@ -60,10 +60,15 @@ class LlamaCpp:
     """llama.cpp with one model loaded; a context manager."""
 
     def __init__(
-        self, model: Path, log: Path, projector: Path | None = None, ubatch: int = 512
+        self,
+        model: Path,
+        log: Path,
+        projector: Path | None = None,
+        ubatch: int = 512,
+        context: int = 1024,
     ) -> None:
         self._log = log
-        arguments = [str(model), str(projector or ""), str(ubatch), "1024"]
+        arguments = [str(model), str(projector or ""), str(ubatch), str(context)]
         with log.open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", SERVER, *arguments],
