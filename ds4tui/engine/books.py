@@ -40,7 +40,8 @@ class Books:
         self._notes: deque[MemoryNote] = deque(maxlen=NOTES_KEPT)
         self._what: dict[int, str] = {}
         self._used_s: dict[int, float] = {}
-        self._snapshots: dict[int, int] = {}
+        self._snapshots: dict[int, tuple[int, int]] = {}  # held, and the worst replay
+        self._held: dict[str, int] = {}  # what the memory tier held when it was last looked at
 
     def begun(self, work: Generation) -> None:
         """A job has been given to its session."""
@@ -49,8 +50,22 @@ class Books:
         self._used_s[number] = time.time()
 
     def looked_at(self, session: Session) -> None:
-        """A job of `session` was decided on or has ended: what is counted then only."""
-        self._snapshots[session.number] = session.count_snapshots()
+        """`session` has got its prompt, or its job has ended: what is counted then only, since
+        it takes longer than a token may."""
+        self._snapshots[session.number] = (session.count_snapshots(), session.worst_replay())
+
+    def looked_at_memory(self) -> None:
+        """The same of the memory tier."""
+        memory = self._pool.memory
+        self._held = {
+            "parked_states": memory.parked_count,
+            "parked_bytes": memory.parked_bytes,
+            "segments": memory.segment_count,
+            "segment_bytes": memory.segment_bytes,
+            "snapshots": memory.snapshot_count,
+            "snapshot_bytes": memory.snapshot_bytes,
+            "cache_budget_bytes": memory.budget_bytes,
+        }
 
     def decided(self, decision: Decision) -> None:
         self._decisions.append(decision)
@@ -67,18 +82,12 @@ class Books:
 
     def of_sessions(self, stats: EngineStats, at_work: Iterable[Generation]) -> EngineStats:
         """`stats` with all that is known of sessions, pools and history."""
-        memory = self._pool.memory
         jobs = {work.session.number: work.job.job_id for work in at_work}
+        held: dict[str, Any] = dict(self._held)
         return replace(
             stats,
+            **held,
             sessions=tuple(self._session(s, jobs) for s in self._pool.sessions),
-            parked_states=memory.parked_count,
-            parked_bytes=memory.parked_bytes,
-            segments=memory.segment_count,
-            segment_bytes=memory.segment_bytes,
-            snapshots=memory.snapshot_count,
-            snapshot_bytes=memory.snapshot_bytes,
-            cache_budget_bytes=memory.budget_bytes,
             decisions=tuple(self._decisions),
             notes=tuple(self._notes),
             tripwire=self._pool.tripwire.words,
@@ -86,12 +95,14 @@ class Books:
 
     def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:
         number = session.number
+        snapshots, worst_replay = self._snapshots.get(number, (0, 0))
         return SessionStats(
             session=number,
             state=session.state_name.value,
             resident_tokens=len(session.timeline),
             kv_bytes=session.kv_bytes,
-            snapshots=self._snapshots.get(number, 0),
+            snapshots=snapshots,
+            worst_replay=worst_replay,
             what=self._what.get(number, ""),
             job_id=jobs.get(number, ""),
             used_s=self._used_s.get(number, 0.0),

@@ -6,7 +6,8 @@ the place before a prompt's last token. A long prompt has hundreds of them and a
 the one before is at least (end - p) / SPACING away. Who forks at distance d from the end has d
 tokens to evaluate anyway, and replays at most about d / SPACING besides, while their number grows
 with the logarithm of the length only: 107 over 100,000 tokens. What is always taken: the end of
-the system prompt, which side requests share, and the last few borders.
+the system prompt, which side requests share, and the last few borders. What stays of them in the
+end is the memory tier's to say (cache/thinning.py), and how often decoding takes one, too.
 """
 
 from dataclasses import dataclass
@@ -21,14 +22,6 @@ Point = Literal["system", "turn", "image", "before last", "chunk", "decode"]
 SPACING = 20
 # People edit, regenerate and go back among their last messages: user and reply, twice.
 LAST_BORDERS = 4
-# Copying a snapshot may slow decoding by this share.
-DECODE_SHARE = 0.02
-# A snapshot every so many decoded tokens: fewer than 16 pay for little (a step replays 16 at
-# most then), and a reply is rarely longer than 1,024.
-DECODE_STEPS = (16, 32, 64, 128, 256, 512, 1024)
-# Those of one such reply may take this share of the budget.
-REPLY_TOKENS = 2048
-REPLY_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +63,3 @@ def chosen_borders(
             chosen.append(border)
             before = border.position
     return tuple(chosen)
-
-
-def decode_interval(
-    snapshot_bytes: int, tokens_per_s: float, copied_bytes_per_s: float, budget_bytes: int
-) -> int | None:
-    """After how many decoded tokens the next snapshot is taken; None: never.
-
-    The least of DECODE_STEPS with which copying takes at most DECODE_SHARE of the time that the
-    tokens take, and a reply of REPLY_TOKENS takes at most REPLY_SHARE of `budget_bytes`.
-    """
-    copy_s = snapshot_bytes / max(copied_bytes_per_s, 1.0)
-    for tokens in DECODE_STEPS:
-        is_quick = copy_s <= DECODE_SHARE * tokens / max(tokens_per_s, 1e-9)
-        if is_quick and REPLY_TOKENS / tokens * snapshot_bytes <= REPLY_SHARE * budget_bytes:
-            return tokens
-    return None

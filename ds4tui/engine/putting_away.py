@@ -27,9 +27,10 @@ class Branch:
     def rows(self) -> int:
         return len(self.timeline)
 
-    def park(self, memory: MemoryTier) -> None:
-        """Give the whole of it to the tier, which may refuse (its notes say why)."""
-        memory.park(self.timeline, self.outline, self.state, self.state.nbytes)
+    def park(self, memory: MemoryTier, uses: Collection[int] = ()) -> None:
+        """Give the whole of it to the tier, which may refuse (its notes say why); nothing of
+        `uses` makes way."""
+        memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def copied_tail(
     the branch's end. None where no row is left or there is no room; nothing of `uses` makes
     way."""
     state, timeline = branch.state, branch.timeline
-    add_snapshot(memory, state, timeline, "turn", len(timeline) - cut_at)
+    add_snapshot(memory, state, timeline, "turn", uses)
     start = memory.unheld_from(timeline, cut_at)
     nbytes = state.rows_bytes(start, len(timeline))
     worth_ms = memory.rates.prefill_ms(len(timeline) - cut_at)
@@ -69,18 +70,25 @@ def copied_tail(
 
 
 def add_snapshot(
-    memory: MemoryTier, state: State, timeline: Timeline, point: Point, spares: int
+    memory: MemoryTier,
+    state: State,
+    timeline: Timeline,
+    point: Point,
+    uses: Collection[int] = (),
 ) -> None:
-    """Give the tier the bounded part of `state`, which stands for `timeline`, if there is one
-    and room. It `spares` so many tokens to whoever comes back to it."""
-    if not state.needs_snapshots:
+    """Give the tier the bounded part of `state`, which stands for `timeline`, if there is one,
+    none stands there already, and there is room."""
+    if not state.needs_snapshots or not len(timeline):
         return
-    worth_ms = memory.rates.prefill_ms(max(1, spares))
-    if not memory.make_room(state.snapshot_bytes, (), worth_ms):
+    standing = memory.snapshots_of(timeline)
+    if standing and standing[-1] == len(timeline):
+        return
+    spares = len(timeline) - (standing[-1] if standing else 0)
+    if not memory.make_room(state.snapshot_bytes, uses, memory.rates.prefill_ms(spares)):
         return
     try:
         bounded = state.snapshot()
     except MemoryError as exc:  # nothing is torn: only a later fork costs more
         _log.warning("no snapshot at %d: %s", len(timeline), exc or "no memory")
         return
-    memory.add_snapshot(timeline, bounded, bounded.nbytes, point)
+    memory.add_snapshot(timeline, bounded, bounded.nbytes, point, uses)

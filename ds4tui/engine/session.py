@@ -55,7 +55,7 @@ from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Offers, Sizes
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
-from ds4tui.engine.fork_points import Point, decode_interval
+from ds4tui.engine.fork_points import Point
 from ds4tui.engine.models.rows import Logits, Rows
 from ds4tui.engine.pieces import Pieces, State, look_up
 from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows
@@ -154,8 +154,13 @@ class Session:
         return self._state.nbytes if self._state is not None else 0
 
     def count_snapshots(self) -> int:
-        """How many snapshots are held of what is resident. Compares with all that is held."""
-        return len(self._memory.offers(self._timeline).snapshots) if self.needs_snapshots else 0
+        """How many snapshots are held of what is resident."""
+        return len(self._memory.snapshots_of(self._timeline)) if self.needs_snapshots else 0
+
+    def worst_replay(self) -> int:
+        """The most tokens that an edit of what is resident, wherever it is, makes a state compute
+        again that the rows of are held; 0 for a state that can be cut anywhere."""
+        return self._memory.worst_replay(self._timeline) if self.needs_snapshots else 0
 
     def growth_bytes(self, tokens: int, plan: SyncPlan | None = None) -> int:
         """How many more bytes are taken when `plan` is executed and the state grows to `tokens`
@@ -249,10 +254,12 @@ class Session:
         self._close_prefill()
         if self._name is SessionState.POISONED or self._state is None:
             return
-        if park:
-            self._branch().park(self._memory)
+        left = self._branch()
         _log.info("session %d cleared: %s", self.number, reason)
         self._forget(SessionState.EMPTY)
+        if park:
+            left.park(self._memory)
+        self._memory.settle()
         self._check()
 
     def poison(self, reason: str) -> None:
@@ -306,6 +313,7 @@ class Session:
         self._timeline, self._outline = wanted.prefix(plan.kept), outline
         for tail in tails:
             tail.keep(self._memory)
+        self._memory.settle()
         is_behind = snapshot_at > plan.kept
         self.snapshot_at = plan.kept if plan.snapshot_id else 0 if is_behind else snapshot_at
 
@@ -327,7 +335,7 @@ class Session:
         """Park the state that is left, or copy what is cut off, as the plan says; the copies are
         the tier's once the new timeline is live."""
         if plan.put_away == "whole":
-            left.park(self._memory)
+            left.park(self._memory, plan.uses)
         cuts = [(left, plan.tail_start)] if plan.put_away == "tail" else []
         cuts += [(base, plan.base_rows)] if plan.base_tail == "tail" else []
         copied = [copied_tail(self._memory, cut, at, plan.uses) for cut, at in cuts]
@@ -371,24 +379,15 @@ class Session:
 
     def _snapshot(self, point: Point) -> None:
         """Give the bounded part, as it is now, to the memory tier, if there is one and room."""
-        position = len(self._timeline)
-        if self._state is None or not position or self.snapshot_at == position:
-            return
-        spares = position - self.snapshot_at
-        self.snapshot_at = position  # also where it is refused: not asked again at once
-        add_snapshot(self._memory, self._state, self._timeline, point, spares)
+        if self._state is not None and self.snapshot_at != len(self._timeline):
+            self.snapshot_at = len(self._timeline)  # also if it is refused: not asked at once
+            add_snapshot(self._memory, self._state, self._timeline, point)
 
     def _is_snapshot_due(self) -> bool:
         if not self.needs_snapshots or self._state is None:
             return False
-        rates = self._memory.rates
-        interval = decode_interval(
-            self._state.snapshot_bytes,
-            rates.decode_tokens_per_s,
-            rates.copy_bytes_per_s,
-            self._memory.budget_bytes,
-        )
-        return interval is not None and len(self._timeline) - self.snapshot_at >= interval
+        interval = self._memory.spacing_tokens(self._state.snapshot_bytes)
+        return len(self._timeline) - self.snapshot_at >= interval
 
     # -- checks --------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class SessionStats:
     resident_tokens: int = 0
     kv_bytes: int = 0
     snapshots: int = 0  # of bounded states, on the path that is resident
+    worst_replay: int = 0  # tokens that an edit anywhere of it computes again at most; 0: none
     what: str = ""  # in words: who used it last, and how the conversation begins
     job_id: str = ""  # the job at work in it, "" while it rests
     used_s: float = 0.0  # when a job last began in it, in seconds since 1970; 0: never
@@ -31,7 +32,7 @@ class MemoryNote:
     """Something that the memory tier gave up, refused or thinned, and why."""
 
     time_s: float  # in seconds since 1970
-    kind: str  # evicted | refused | thinned | tripwire
+    kind: str  # evicted | refused | thinned | pruned | dropped | tripwire
     text: str  # the whole of it in words
     tokens: int = 0
     nbytes: int = 0

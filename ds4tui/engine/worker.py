@@ -149,6 +149,7 @@ class Engine:
             weights_bytes=loaded.model.weights_bytes,
             compute_path=loaded.model.compute_path,
         )
+        books.looked_at_memory()
         self._stats = books.of_sessions(stats, ())
         with self._lock:
             self._limits = (pool.context_tokens, loaded.model.vocab_size)
@@ -197,6 +198,8 @@ class Engine:
             books.decided(work.decision)
         if work.ending is not None or work.is_decoding is not was_decoding:
             books.looked_at(work.session)
+        if work.ending is not None or not work.is_decoding:
+            books.looked_at_memory()
         books.note_memory()
         if work.ending is None:
             self._at_work.add(work, work.job.request.origin)
