@@ -178,3 +178,23 @@ def test_the_same_seed_gives_the_same_answer(real_data_dir: Path) -> None:
         assert answers[0] == answers[1] != answers[2]
     finally:
         assistant.close()
+
+
+def test_a_first_question_is_answered_well_whatever_the_seed(
+    real_data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is set: the model is sampled as this file should be."""
+    settings = replace(Settings(), data_dir=real_data_dir)
+    with caplog.at_level("INFO", "ds4tui.opening"):
+        assistant = open_assistant("smollm2", settings, print)
+    assert "sampling temperature 0.2, top_p 0.5 (chosen for this 4-bit file" in caplog.text
+    defaults = settings.sampling(assistant.info.sampling)
+    try:
+        for seed in range(6):
+            log = EventLog()
+            sampling = defaults.params(seed=seed, max_tokens=16)
+            assistant.chat([Message("user", CAPITAL)], sampling, log)
+            assert isinstance(log.wait_end(), Finished)
+            assert "Paris" in log.text, (seed, log.text)
+    finally:
+        assistant.close()

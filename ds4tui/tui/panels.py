@@ -71,6 +71,7 @@ _ENDINGS = {
     "stop": "stop",
     "length": "cut off at the length limit",
     "cancelled": "stopped",
+    "tool_calls": "asks for a tool",
     "failed": "failed",
     "partial": "interrupted: ds4tui ended while this was written",
 }
