@@ -1,6 +1,7 @@
 """The session: state machine, exactness on random histories, planted faults, refusals."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from ds4tui.cache.plan import PlanKind
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.pieces import Pieces
+from ds4tui.engine.putting_away import Branch
 from ds4tui.engine.session import Prefill, Session, SessionState, chunk_rows
 from ds4tui.engine.state import ModelState
 from ds4tui.errors import ContextOverflow, EngineError
@@ -85,7 +88,7 @@ class FeedsTheLastTokenTwice(Session):
 
     def _execute(self, plan: Any, wanted: Timeline, outline: Any) -> None:
         super()._execute(plan, wanted, outline)
-        if plan.common == plan.prompt and plan.kind is PlanKind.REWIND:
+        if plan.held >= plan.prompt and plan.kept:
             rows = Rows(wanted.ids[-1:], None, np.array([plan.kept]), (), "none")
             self._model.forward(rows, self._state)
 
@@ -121,9 +124,76 @@ class KeepsAnotherBranch(Session):
             first.held[-1] = (first.held[-1][0] ^ 1, first.held[-1][1])
 
 
+class SnapshotsLate(Session):
+    """Its snapshots are of one token more than they say."""
+
+    def _snapshot(self, point: Any) -> None:
+        if self._state is not None and len(self._timeline) > 1:
+            before = self._timeline.prefix(len(self._timeline) - 1)
+            late = replace(self._state.snapshot(), position=len(before))
+            self._memory.add_snapshot(before, late, late.nbytes, point)
+
+
+class Shifted:
+    """Rows of a holder from one position before those that were asked for."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def rows(self, layer: int, start: int, end: int) -> Any:
+        return self.source.rows(layer, start - (start > 0), end - (start > 0))
+
+
+class CopiesFromTheWrongPlace(Session):
+    def _look_up(self, plan: Any) -> Pieces:
+        pieces = super()._look_up(plan)
+        parts = tuple((Shifted(source), start, end) for source, start, end in pieces.parts)
+        return Pieces(parts, pieces.bounded)
+
+
+class GoesOnWithAnotherBranch(Session):
+    """Takes the longest parked state for the one that the plan names."""
+
+    def _taken_base(self, plan: Any) -> Branch:
+        if plan.base_id is None:
+            return super()._taken_base(plan)
+        offers = [self._memory.offers(b).rows for b in self._branches if len(b)]
+        parked = {held for rows in offers for held in rows if held.kind == "parked"}
+        longest = max(parked, key=lambda held: held.end)
+        return super()._taken_base(replace(plan, base_id=longest.holder_id))
+
+    def _execute(self, plan: Any, wanted: Timeline, outline: Any) -> None:
+        self._branches = [*getattr(self, "_branches", []), self._timeline]
+        super()._execute(plan, wanted, outline)
+
+
+class SnapshotOfAnotherBranch(Session):
+    """Sets the bounded part from any snapshot that stands at the right place."""
+
+    taken: tuple[Any, ...] = ()
+
+    def _snapshot(self, point: Any) -> None:
+        super()._snapshot(point)
+        if self._state is not None and len(self._timeline):
+            self.taken = (*self.taken, self._state.snapshot())
+
+    def _look_up(self, plan: Any) -> Pieces:
+        pieces = super()._look_up(plan)
+        fitting = [b for b in self.taken if pieces.bounded and b.position == plan.kept]
+        return Pieces(pieces.parts, fitting[0] if fitting else pieces.bounded)
+
+
 @pytest.mark.parametrize(
     "rig",
     [
+        FakeRig(SnapshotsLate, layer_types=(WindowLayer, FakeLayer)),
+        FakeRig(CopiesFromTheWrongPlace),
+        FakeRig(CopiesFromTheWrongPlace, layer_types=(FakeLayer, RecurrentLayer)),
+        FakeRig(GoesOnWithAnotherBranch),
+        FakeRig(GoesOnWithAnotherBranch, layer_types=(FakeLayer, WindowLayer)),
+        FakeRig(SnapshotOfAnotherBranch, layer_types=(FakeLayer, RecurrentLayer)),
+        FakeRig(FeedsTheLastTokenTwice, layer_types=(FakeLayer, RecurrentLayer)),
+        FakeRig(CreditsBeforeEvaluating, layer_types=(FakeLayer, WindowLayer)),
         FakeRig(layer_types=(KeepsOneTooMany, KeepsOneTooMany)),
         FakeRig(layer_types=(DropsTheFirst, DropsTheFirst)),
         FakeRig(layer_types=(StaleLength, StaleLength)),
@@ -141,7 +211,7 @@ def test_planted_faults_are_caught(rig: FakeRig, monkeypatch: pytest.MonkeyPatch
     for history in every_kind():
         try:
             Judge(rig).play(history)
-        except (AssertionError, EngineError, RuntimeError):
+        except (AssertionError, EngineError, RuntimeError, ValueError):
             caught += 1
     assert caught > 0
 
