@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ds4tui.cache.pools import Pools, divide
 from ds4tui.errors import OutOfMemory
 
 log = logging.getLogger(__name__)
@@ -51,13 +52,14 @@ def check_fits(what: str, needed_bytes: int, available_bytes: int) -> None:
 class MemoryPlan:
     """What of a model fits: `context_tokens` is the longest context, up to the wanted one, that
     fits beside the weights; 0 if the model does not fit at all. `needed_bytes` are of the wanted
-    context."""
+    context. `pools` divides what there is among all that takes memory."""
 
     available_bytes: int
     weights_bytes: int
     needed_bytes: int
     wanted_tokens: int
     context_tokens: int
+    pools: Pools
 
     @property
     def fits(self) -> bool:
@@ -73,21 +75,39 @@ CONTEXT_TOKENS_MIN = 512
 
 
 def plan_memory(
-    available_bytes: int, weights_bytes: int, kv_bytes_per_token: int, context: int
+    available_bytes: int,
+    weights_bytes: int,
+    kv_bytes_per_token: int,
+    context: int,
+    *,
+    sessions: int = 1,
+    snapshot_bytes: int = 0,
+    has_images: bool = False,
 ) -> MemoryPlan:
-    """How much of a context of `context` tokens (1 or more) fits beside the weights.
+    """How much of a context of `context` tokens (1 or more) fits beside the weights, for each of
+    `sessions` live states (1 or more), and how all memory is divided.
 
-    Bytes are of memory, 0 or more. A context is cut to what fits, but not below
-    CONTEXT_TOKENS_MIN (or the whole, if that is shorter): then the model does not fit.
+    Bytes are of memory, 0 or more; `snapshot_bytes` of the bounded part of a state. A context is
+    cut to what fits, but not below CONTEXT_TOKENS_MIN (or the whole, if that is shorter): then the
+    model does not fit.
     """
-    if context < 1 or min(available_bytes, weights_bytes, kv_bytes_per_token) < 0:
+    if min(context, sessions) < 1 or min(available_bytes, weights_bytes, kv_bytes_per_token) < 0:
         raise ValueError("a plan needs a context of 1 or more and bytes of 0 or more")
-    room = available_bytes - weights_bytes
-    fitting = context if kv_bytes_per_token == 0 else min(context, room // kv_bytes_per_token)
+    bounded = sessions * snapshot_bytes
+    row_bytes = sessions * kv_bytes_per_token
+    room = available_bytes - weights_bytes - bounded
+    fitting = context if row_bytes == 0 else min(context, room // row_bytes)
     if room < 0 or fitting < min(context, CONTEXT_TOKENS_MIN):
         fitting = 0
-    needed = weights_bytes + context * kv_bytes_per_token
-    return MemoryPlan(available_bytes, weights_bytes, needed, context, fitting)
+    needed = weights_bytes + bounded + context * row_bytes
+    pools = divide(
+        available_bytes,
+        weights_bytes,
+        bounded + fitting * row_bytes,
+        has_snapshots=snapshot_bytes > 0,
+        has_images=has_images,
+    )
+    return MemoryPlan(available_bytes, weights_bytes, needed, context, fitting, pools)
 
 
 # -- Linux -------------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ def _plan(facts: Facts, settings: Settings, available_bytes: int) -> MemoryPlan 
     if not own:
         return None
     wanted = min(settings.context_tokens or own, own)
-    return plan_memory(available_bytes, facts.weights_bytes, facts.kv_bytes_per_token, wanted)
+    per_token, fixed = facts.kv_bytes_per_token, facts.kv_fixed_bytes
+    return plan_memory(available_bytes, facts.weights_bytes, per_token, wanted, fixed)
 
 
 def _header_words(facts: Facts) -> str:

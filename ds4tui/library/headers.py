@@ -10,9 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ds4tui.engine.capacity import window_capacity
+
 if TYPE_CHECKING:
     from ds4tui.engine.gguf import GGUFFile
     from ds4tui.kernels.choice import ComputePath
+
+GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.py has it
 
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
 ARCHITECTURES = frozenset(("llama", "qwen2", "qwen3", "qwen3moe", "gemma3"))
@@ -21,7 +25,8 @@ ARCHITECTURES = frozenset(("llama", "qwen2", "qwen3", "qwen3moe", "gemma3"))
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Bytes are of the files (`file_bytes`) or of memory. `context_tokens` is the model's own;
-    0 where the file does not say."""
+    0 where the file does not say. A state of n tokens takes about n times `kv_bytes_per_token`,
+    and `kv_fixed_bytes` for the layers that keep their last rows only."""
 
     architecture: str
     quantisation: str
@@ -30,6 +35,7 @@ class Facts:
     context_tokens: int
     weights_bytes: int
     kv_bytes_per_token: int
+    kv_fixed_bytes: int = 0
 
     @property
     def is_read(self) -> bool:
@@ -43,6 +49,8 @@ def read_facts(path: Path) -> Facts:
 
     with GGUFFile.open(path) as gguf:
         assumed = assumed_path()
+        growing, windowed_rows = _kv_layers(gguf)
+        values = _row_values(gguf) * assumed.activations.size
         return Facts(
             architecture=gguf.architecture,
             quantisation=gguf.quantisation_label,
@@ -50,21 +58,41 @@ def read_facts(path: Path) -> Facts:
             file_bytes=gguf.file_bytes,
             context_tokens=_number(gguf, ".context_length"),
             weights_bytes=required_bytes(gguf, cast("ComputePath", assumed)),
-            kv_bytes_per_token=_kv_values(gguf) * assumed.activations.size,
+            kv_bytes_per_token=growing * values,
+            kv_fixed_bytes=windowed_rows * values,
         )
 
 
-def _kv_values(gguf: "GGUFFile") -> int:
-    """Numbers kept of one token: keys and values of all layers, and of one layer again, which
-    is there twice while its buffer grows."""
-    blocks, heads = _number(gguf, ".block_count"), _number(gguf, ".attention.head_count")
-    width = _number(gguf, ".embedding_length")
+def _row_values(gguf: "GGUFFile") -> int:
+    """Numbers in the keys and values of one row of one layer."""
+    width, heads = _number(gguf, ".embedding_length"), _number(gguf, ".attention.head_count")
     kv_heads = _number(gguf, ".attention.head_count_kv") or heads
     key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
     value = _number(gguf, ".attention.value_length") or key
+    return kv_heads * (key + value)
+
+
+def _kv_layers(gguf: "GGUFFile") -> tuple[int, int]:
+    """How many layers keep all rows, with one more, which is there twice while its buffer grows;
+    and how many rows the others keep in all."""
+    blocks, windowed = _number(gguf, ".block_count"), windowed_layers(gguf)
+    if windowed:
+        rows = window_capacity(_number(gguf, ".attention.sliding_window"))
+        return blocks - windowed + 1, windowed * rows
     # In hybrid models one layer of so many keeps rows; the others a state that does not grow.
     interval = _number(gguf, ".full_attention_interval") or 1
-    return (blocks // interval + 1) * kv_heads * (key + value)
+    return blocks // interval + 1, 0
+
+
+def windowed_layers(gguf: "GGUFFile") -> int:
+    """Layers whose queries see the last rows only (engine/models/gemma3.py)."""
+    if gguf.architecture != "gemma3" or not _number(gguf, ".attention.sliding_window"):
+        return 0
+    blocks = _number(gguf, ".block_count")
+    pattern: Any = gguf.metadata.get("gemma3.attention.sliding_window_pattern", GLOBAL_EVERY)
+    if hasattr(pattern, "dtype"):
+        return min(blocks, int((pattern != 0).sum()))
+    return blocks - blocks // pattern if type(pattern) is int and pattern > 0 else 0
 
 
 def _number(gguf: "GGUFFile", name: str) -> int:

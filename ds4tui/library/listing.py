@@ -106,7 +106,11 @@ def _row(model: Found, name: str, available_bytes: int, cache: FactsCache) -> Ro
     plan = None
     if facts.is_read and facts.context_tokens:
         plan = plan_memory(
-            available_bytes, facts.weights_bytes, facts.kv_bytes_per_token, facts.context_tokens
+            available_bytes,
+            facts.weights_bytes,
+            facts.kv_bytes_per_token,
+            facts.context_tokens,
+            facts.kv_fixed_bytes,
         )
     return Row(*row, facts, plan, model.vision_part)
 

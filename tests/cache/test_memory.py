@@ -145,11 +145,12 @@ contexts = st.integers(1, 2**21)
 
 
 @settings(max_examples=scaled(100))
-@given(sizes, sizes, st.integers(0, 2**20), contexts)
+@given(sizes, sizes, st.integers(0, 2**20), contexts, st.integers(0, 2**32))
 def test_a_plan_grants_the_longest_context_that_fits(
-    available: int, weights: int, per_token: int, context: int
+    available: int, weights: int, per_token: int, context: int, fixed: int
 ) -> None:
-    plan = plan_memory(available, weights, per_token, context)
+    plan = plan_memory(available, weights, per_token, context, fixed)
+    weights += fixed  # always there, as they are
     assert plan.needed_bytes == weights + context * per_token
     assert plan.fits_whole == (plan.needed_bytes <= available)
     least = min(context, CONTEXT_TOKENS_MIN)

@@ -68,7 +68,9 @@ def test_the_assumed_memory_is_what_opening_counts(
         assert facts.weights_bytes == required_bytes(gguf, chosen)
         config = FAMILIES[family].config(gguf)
         tokens = 2**16  # so many that the rounding of buffers matters little
-        ours, theirs = facts.kv_bytes_per_token * tokens, config.kv_bytes(tokens, chosen)
+        ours = facts.kv_bytes_per_token * tokens + facts.kv_fixed_bytes
+        theirs = config.kv_bytes(tokens, chosen)
+        assert bool(facts.kv_fixed_bytes) == (family == "gemma3")
         assert ours <= theirs <= 1.25 * ours
         assert facts.context_tokens == config.context_tokens
 
@@ -205,7 +207,8 @@ def test_headers_are_read_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> N
     [b"", b"{", b"[]", b"\xff", b"[" * 99_999, b'{"PATH": 3}', b'{"PATH": {"stamp": STAMP}}',
      b'{"PATH": {"stamp": STAMP, "facts": {"architecture": 3}}}',
      b'{"PATH": {"stamp": STAMP, "facts": {"architecture": 1, "quantisation": 2, "parameters": 3,'
-     b' "file_bytes": 4, "context_tokens": 5, "weights_bytes": 6, "kv_bytes_per_token": 7}}}'],
+     b' "file_bytes": 4, "context_tokens": 5, "weights_bytes": 6, "kv_bytes_per_token": 7,'
+     b' "kv_fixed_bytes": 8}}}'],
 )  # fmt: skip
 def test_a_cache_of_nonsense_is_a_miss(
     data: Path, own_folders: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
