@@ -47,8 +47,9 @@ class Chain:
         with self._lock:
             for key, node in reversed(nodes):
                 old = self._nodes.pop(key, None)
-                self._bytes += node.nbytes - (old.nbytes if old else 0)
                 self._nodes[key] = node
+                if old is not node:
+                    self._bytes += node.nbytes - (old.nbytes if old else 0)
             while self._bytes > self._max_bytes:
                 self._bytes -= self._nodes.popitem(last=False)[1].nbytes
 
@@ -79,9 +80,8 @@ def _framed(message: Message) -> bytes:
     parts = [text.encode("utf-8", "surrogatepass") for text in (*texts, *calls)]
     if message.sampled_ids is not None:
         parts.append(_id_bytes(message.sampled_ids))
-    known = "" if message.sampled_ids is None else "sampled"
-    lengths = f"{known} {' '.join(str(len(part)) for part in parts)} "
-    return b"".join((lengths.encode(), *parts))
+    known = message.sampled_ids is not None
+    return b"".join((f"{known} {[*map(len, parts)]}".encode(), *parts))
 
 
 def _id_bytes(ids: Sequence[int]) -> bytes:

@@ -9,7 +9,7 @@ So the timeline of a conversation begins with all that is resident from its last
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
+from ds4tui.chat.alignment import aligned
 from ds4tui.chat.chain import Chain, Key, cuts, digests
 from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.probing import probe, turn_openings
@@ -96,6 +97,8 @@ class ChatFormat:
         openers = self._turn_openers()
         self.stop_token_ids = tokenizer.end_ids | openers
         self._guard = _guard(tokenizer, template)
+        special = {**tokenizer.user_defined_texts, **tokenizer.control_texts}
+        self._own_ids = frozenset(i for t, i in special.items() if t in self._guard.protected)
         script = Script(self._jinja, self.abilities, self._guard)
         speller = Speller(tokenizer, self._guard, RunCache(_RUN_CACHE_BYTES))
         self._whole = WholeRenderer(tokenizer, script, speller, openers)
@@ -178,6 +181,18 @@ class ChatFormat:
         """As `laid_out`, all of it as the template writes it now, earlier turns too. Raises as
         that does."""
         return self._written_whole(messages, self._options(messages, tools, thinking))
+
+    def aligned(self, wanted: Rendering, resident: Timeline) -> Rendering:
+        """`wanted` with the tokens of `resident` as far as those spell the same text."""
+        found = aligned(wanted.timeline, resident, self._spelling)
+        if found.timeline is wanted.timeline:
+            return wanted
+        return replace(wanted, timeline=found.timeline, outline=found.moved(wanted.outline))
+
+    def _spelling(self, token_id: int) -> bytes | None:
+        if token_id < 0 or token_id in self._own_ids:
+            return None
+        return self.tokenizer.token_bytes(token_id)
 
     def render_text(
         self,
