@@ -74,6 +74,7 @@ class Decision(Event):
     session: int = 0  # the number of the session that took it, from 1
     time_s: float = 0.0  # when, in seconds since 1970
     tripwire: str = ""  # new with this decision, in words: many long prompts, and no reuse
+    what: str = ""  # in EngineStats: who asked, and how the conversation begins
 
     @classmethod
     def of(

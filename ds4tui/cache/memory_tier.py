@@ -122,6 +122,14 @@ class MemoryTier:
         return self._bytes_of("snapshot")
 
     @property
+    def parked_tokens(self) -> int:
+        return self._tokens_of("parked")
+
+    @property
+    def segment_tokens(self) -> int:
+        return self._tokens_of("segment")
+
+    @property
     def parked_count(self) -> int:
         return self._count_of("parked")
 
@@ -132,6 +140,9 @@ class MemoryTier:
     @property
     def snapshot_count(self) -> int:
         return self._count_of("snapshot")
+
+    def _tokens_of(self, kind: EntryKind) -> int:
+        return sum(entry.end - entry.start for entry in self._entries.values() if entry.kind == kind)
 
     def _bytes_of(self, kind: EntryKind) -> int:
         return sum(entry.nbytes for entry in self._entries.values() if entry.kind == kind)

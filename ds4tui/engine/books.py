@@ -59,8 +59,10 @@ class Books:
         memory = self._pool.memory
         self._held = {
             "parked_states": memory.parked_count,
+            "parked_tokens": memory.parked_tokens,
             "parked_bytes": memory.parked_bytes,
             "segments": memory.segment_count,
+            "segment_tokens": memory.segment_tokens,
             "segment_bytes": memory.segment_bytes,
             "snapshots": memory.snapshot_count,
             "snapshot_bytes": memory.snapshot_bytes,
@@ -68,7 +70,8 @@ class Books:
         }
 
     def decided(self, decision: Decision) -> None:
-        self._decisions.append(decision)
+        what = self._what.get(decision.session, "")
+        self._decisions.append(replace(decision, what=what))
         if decision.tripwire:
             _log.warning("%s", decision.tripwire)
             self._notes.append(MemoryNote(decision.time_s, "tripwire", decision.tripwire))
@@ -91,6 +94,7 @@ class Books:
             decisions=tuple(self._decisions),
             notes=tuple(self._notes),
             tripwire=self._pool.tripwire.words,
+            tripwire_cause=self._pool.tripwire.cause,
         )
 
     def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:

@@ -65,8 +65,10 @@ class EngineStats:
     total_replayed_tokens: int = 0  # of the evaluated: held, and computed again all the same
     sessions: tuple[SessionStats, ...] = ()
     parked_states: int = 0  # whole states of branches that are not live
+    parked_tokens: int = 0
     parked_bytes: int = 0
     segments: int = 0  # runs of KV rows of branches that are not live
+    segment_tokens: int = 0
     segment_bytes: int = 0
     snapshots: int = 0  # of bounded states (recurrent, windowed layers), of all sessions
     snapshot_bytes: int = 0
@@ -74,3 +76,4 @@ class EngineStats:
     decisions: tuple[Decision, ...] = ()  # the last DECISIONS_KEPT, oldest first
     notes: tuple[MemoryNote, ...] = ()  # the last NOTES_KEPT, oldest first
     tripwire: str = ""  # many requests and no reuse, in words, with the usual cause; "": all well
+    tripwire_cause: str = ""  # that cause, a ds4tui.cache.causes.Cause

@@ -31,30 +31,33 @@ class Seen:
 
 
 class Tripwire:
-    """`words` says what is wrong, "" while nothing is. Owned by the engine thread."""
+    """`words` says what is wrong and `cause` its usual cause, both "" while nothing is. Owned by
+    the engine thread."""
 
     def __init__(self) -> None:
         self._last: deque[Seen] = deque(maxlen=WATCHED)
-        self.words = ""
+        self.words = self.cause = ""
 
     def watch(self, prompt: int, kept: int, cause: str | None) -> str:
         """Look at one more decision; the words if they are new with it, else ""."""
         if prompt <= PROMPT_TOKENS_MIN:
             return ""
         self._last.append(Seen(prompt, kept, cause))
-        before, self.words = self.words, words_of(tuple(self._last))
+        before, (self.words, self.cause) = self.words, judged(tuple(self._last))
         return "" if before else self.words
 
 
-def words_of(seen: tuple[Seen, ...]) -> str:
-    """What is wrong with these decisions, in words; "" if it is less than MISSES misses."""
+def judged(seen: tuple[Seen, ...]) -> tuple[str, str]:
+    """What is wrong with these decisions, in words, and the usual cause; both "" if it is less
+    than MISSES misses."""
     misses = [one for one in seen if one.is_miss]
     if len(misses) < MISSES:
-        return ""
+        return "", ""
     causes = Counter(one.cause for one in misses if one.cause)
     cause, count = causes.most_common(1)[0]
     tokens = sum(one.prompt - one.kept for one in misses)
-    return (
+    words = (
         f"{len(misses)} of the last {len(seen)} long prompts reused nothing ({tokens:,} tokens "
         f"computed anew); the usual cause: {cause} ({count} of {len(misses)})"
     )
+    return words, cause

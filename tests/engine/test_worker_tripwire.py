@@ -17,13 +17,14 @@ def test_many_misses_are_told_once_with_the_usual_cause() -> None:
         "the usual cause: system text changed (3 of 4)"
     )
     assert tripwire.words.startswith("5 of the last 5")
+    assert tripwire.cause == "system text changed"
 
 
 def test_it_is_told_again_after_reuse_has_come_back_and_gone() -> None:
     miss, hit = (5000, 0, "tools changed"), (5000, 4900, None)
     tripwire, told = watched(*[miss] * MISSES, *[hit] * WATCHED)
     assert sum(map(bool, told)) == 1
-    assert tripwire.words == ""
+    assert (tripwire.words, tripwire.cause) == ("", "")
     again = [tripwire.watch(*miss) for _ in range(MISSES)]
     assert [bool(words) for words in again] == [False, False, False, True]
 
