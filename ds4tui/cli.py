@@ -38,7 +38,7 @@ SAMPLING = (
     "seed max_tokens stop"
 ).split()
 WEIGHTS = ["requantise", "quant_scales"]
-ENGINE = ["context_tokens", "prefill_chunk_tokens", *WEIGHTS, "log_level", "data_dir"]
+ENGINE = ["context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS, "log_level", "data_dir"]
 
 # Commands with fixed names that later versions bring: refused, never half done.
 COMING = {
@@ -207,7 +207,6 @@ def _chat_arguments(parser: Parser) -> None:
 
 def _serve_arguments(parser: Parser) -> None:
     _settings_arguments(parser, ["model", "host", "port", "api_key", *ENGINE])
-    parser.add_argument("--sessions", metavar="N", help="live KV states; 1 for now")
     parser.add_argument("--no-kv-disk", action="store_true",
                         help="keep no KV cache on disk (there is none yet)")  # fmt: skip
     parser.add_argument("--kv-disk-dir", metavar="DIR", help="not built yet")
@@ -331,8 +330,6 @@ def _open_app(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _serve(settings: Settings, args: argparse.Namespace) -> int:
-    if getattr(args, "sessions", "1") != "1":
-        raise UsageError("More than one session is not built yet: --sessions must be 1.")
     for flag in ("kv_disk_dir", "kv_disk_budget"):
         if hasattr(args, flag):
             raise UsageError(f"The KV cache on disk is not built yet: {flag_of(flag)} is refused.")

@@ -102,6 +102,13 @@ class Settings:
     stop: tuple[str, ...] = setting((), "strings that end a reply")
     context_tokens: int = setting(0, "context size; 0: the model's own", 0, LIMITLESS)
     prefill_chunk_tokens: int = setting(512, "prompt tokens evaluated in one step", 32, 4096)
+    sessions: int = setting(
+        1,
+        "conversations at work at the same time, each with a live KV state; with 1 they take "
+        "turns, and one that is left is parked in memory, so coming back to it costs nothing",
+        1,
+        64,
+    )
     requantise: str = setting(
         "off",
         "on a GPU: bits that types without an exact form in MLX (Q2_K, Q3_K, Q6_K, IQ..) are "

@@ -68,6 +68,8 @@ def open_assistant(
 
 def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -> LoadedModel:
     """Runs on the engine thread."""
+    import mlx.core as mx
+
     from ds4tui.engine.models.registry import load_model
 
     return LoadedModel(
@@ -76,6 +78,8 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
         tokenizer=tokenizer,
         chunk_sizes=chunk_sizes(settings.prefill_chunk_tokens),
         memory_use=_memory_use(),
+        give_back=mx.clear_cache,
+        sessions=settings.sessions,
     )
 
 

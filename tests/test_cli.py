@@ -103,8 +103,8 @@ def test_the_fixed_names_are_there() -> None:
         (["-p", "x", "--continue"], "--continue opens the app"),
         (["-p", "x", "models"], "-p does not go with the command models"),
         (["--json", "models"], "--json does not go with the command models"),
-        (["serve", "--sessions", "2"], "--sessions must be 1"),
-        (["serve", "--sessions", "many"], "--sessions must be 1"),
+        (["serve", "--sessions", "0"], "sessions must be a whole number from 1 to 64"),
+        (["--sessions", "many"], "sessions must be a whole number from 1 to 64"),
         (["serve", "--kv-disk-dir", "x"], "--kv-disk-dir is refused"),
         (["serve", "--kv-disk-budget", "20GB"], "--kv-disk-budget is refused"),
         (["-p", "x", "--temperature", "11"], "--temperature: temperature must be a number from 0"),
@@ -161,12 +161,13 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Settings:
 
 def test_serve_takes_every_flag_that_is_true_already(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = served(
-        monkeypatch, "serve", "-m", "mine", "--host", "::1", "--port", "0", "--sessions", "1",
+        monkeypatch, "serve", "-m", "mine", "--host", "::1", "--port", "0", "--sessions", "3",
         "--no-kv-disk", "--api-key", "k",
     )  # fmt: skip
     assert (settings.model, settings.host, settings.port, settings.api_key) == (
         "mine", "::1", 0, "k",
     )  # fmt: skip
+    assert settings.sessions == 3
 
 
 def test_a_flag_before_the_command_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ class LoadedModel:
     the row counts of prefill chunks. `memory_use` gives (active, peak) bytes, of a GPU's
     allocator or of this process, `available_bytes` what a state may still take; `give_back`
     returns what an allocator keeps of what was freed. `sessions` live states are resident at
-    once, and what is put away beside them takes at most `put_away_bytes` (None: half of what is
-    available when the model is loaded).
+    once. What is put away beside them takes at most `put_away_bytes`; None: what they leave of
+    the memory there is (cache/pools.py).
     """
 
     name: str
