@@ -171,8 +171,7 @@ def _way(
     if parts is None:
         return None
     if snapshot is None and base is not None:
-        if situation.needs_snapshots and rows != kept:
-            return None
+        assert not situation.needs_snapshots or rows == kept, "(3) rows alone are no state"
         if not situation.can_cut(base, rows):
             return None
     taken = [part.end for part in parts if part.holder == HOLDER_LIVE]

@@ -79,6 +79,7 @@ def plan_memory(
     weights_bytes: int,
     kv_bytes_per_token: int,
     context: int,
+    kv_fixed_bytes: int = 0,
     *,
     sessions: int = 1,
     snapshot_bytes: int = 0,
@@ -87,23 +88,23 @@ def plan_memory(
     """How much of a context of `context` tokens (1 or more) fits beside the weights, for each of
     `sessions` live states (1 or more), and how all memory is divided.
 
-    Bytes are of memory, 0 or more; `snapshot_bytes` of the bounded part of a state. A context is
-    cut to what fits, but not below CONTEXT_TOKENS_MIN (or the whole, if that is shorter): then the
-    model does not fit.
+    Bytes are of memory, 0 or more; `kv_fixed_bytes` are what a state takes besides its rows
+    (windows, recurrent states), `snapshot_bytes` what a copy of that takes. A context is cut to
+    what fits, but not below CONTEXT_TOKENS_MIN (or the whole, if that is shorter): then the model
+    does not fit.
     """
     if min(context, sessions) < 1 or min(available_bytes, weights_bytes, kv_bytes_per_token) < 0:
         raise ValueError("a plan needs a context of 1 or more and bytes of 0 or more")
-    bounded = sessions * snapshot_bytes
-    row_bytes = sessions * kv_bytes_per_token
-    room = available_bytes - weights_bytes - bounded
+    fixed, row_bytes = sessions * kv_fixed_bytes, sessions * kv_bytes_per_token
+    room = available_bytes - weights_bytes - fixed
     fitting = context if row_bytes == 0 else min(context, room // row_bytes)
     if room < 0 or fitting < min(context, CONTEXT_TOKENS_MIN):
         fitting = 0
-    needed = weights_bytes + bounded + context * row_bytes
+    needed = weights_bytes + fixed + context * row_bytes
     pools = divide(
         available_bytes,
         weights_bytes,
-        bounded + fitting * row_bytes,
+        fixed + fitting * row_bytes,
         has_snapshots=snapshot_bytes > 0,
         has_images=has_images,
     )

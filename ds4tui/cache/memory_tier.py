@@ -288,17 +288,22 @@ class MemoryTier:
         return _Entry(kind, start, end, outline, spans, handle, nbytes, at, point)
 
     def _add(self, entry: _Entry, timeline: Timeline, keep: Collection[int]) -> int | None:
-        tokens = self._new_tokens(entry, timeline)
-        if not self.make_room(entry.nbytes, keep, self.rates.prefill_ms(tokens)):
-            self._note("refused", entry, tokens, "there is no room for it among what is worth more")
-            self._bury(entry, timeline)
-            return None
+        worth_ms = self.rates.prefill_ms(tokens := self._new_tokens(entry, timeline))
         key = next(self._ids)
+        # It stands there before room is made: what leans on it is no orphan, what it leans on
+        # stays.
+        nbytes, entry.nbytes = entry.nbytes, 0
         self._entries[key] = entry
-        mark = entry.start if entry.kind == "segment" else None
-        self._tree.add(key, timeline, mark)
+        self._tree.add(key, timeline, entry.start if entry.kind == "segment" else None)
         self._surveyed = None
-        return key
+        has_room = self.make_room(nbytes, {key, *keep}, worth_ms)
+        entry.nbytes = nbytes
+        if has_room:
+            return key
+        self._note("refused", entry, tokens, "there is no room for it among what is worth more")
+        self._bury(entry, timeline)
+        self._forget(key)
+        return None
 
     def _new_tokens(self, entry: _Entry, timeline: Timeline) -> int:
         """What would have to be computed again without it; 1 or more."""
@@ -337,19 +342,21 @@ class MemoryTier:
     ) -> bool:
         """Whether `needed_bytes` more, of something worth `worth_ms`, fit into the budget now.
         Orphans go first, then what is worth least; if it cannot be, nothing of worth goes."""
-        excess = self.nbytes + needed_bytes - self.budget_bytes
-        crowd = len(self._entries) + 1 - MAX_ENTRIES if needed_bytes else 0
-        if excess <= 0 and crowd <= 0:
+        if self._excess(needed_bytes) == (0, 0):
             return True
         self._prune(keep)
-        excess = self.nbytes + needed_bytes - self.budget_bytes
-        crowd = len(self._entries) + 1 - MAX_ENTRIES if needed_bytes else 0
+        excess, crowd = self._excess(needed_bytes)
         gone = victims(self._weighed(), excess, keep, worth_ms, crowd)
         standings = self._survey() if gone else {}
         for key in gone or ():
             reason = "the room was needed for what is worth more"
             self._let_go(key, "evicted", standings[key].tokens, reason)
         return gone is not None
+
+    def _excess(self, needed_bytes: int) -> tuple[int, int]:
+        """Bytes over the budget, and entries over the count."""
+        excess = self.nbytes + needed_bytes - self.budget_bytes
+        return max(0, excess), max(0, len(self._entries) - MAX_ENTRIES)
 
     def drain_notes(self) -> tuple[CacheNote, ...]:
         """What happened since the last call, oldest first."""

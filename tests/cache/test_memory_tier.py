@@ -242,6 +242,17 @@ def test_leaves_go_before_stems() -> None:
     assert tier.offers(branch(0, 290, 2)).rows == ()
 
 
+def test_beginning_where_another_begins_is_not_leaning_on_it() -> None:
+    tier = tier_of(1_000)
+    park(tier, branch(0, 100, 1))
+    long = segment(tier, branch(0, 600, 1), 100)
+    short = segment(tier, branch(0, 200, 1), 100)
+    assert short is not None
+    assert park(tier, branch(0, 750, 2), keep={short}) is not None
+    held = [held.holder_id for held in tier.offers(branch(0, 600, 1)).rows]
+    assert short in held and long not in held
+
+
 def test_what_nothing_leads_up_to_is_pruned_with_a_reason() -> None:
     tier = tier_of(10_000)
     holds = live(tier, branch(100, 500))
@@ -257,6 +268,18 @@ def test_what_nothing_leads_up_to_is_pruned_with_a_reason() -> None:
     assert any("no rows lead up to it any more" in note.reason for note in notes)
     assert tier.segment_count == 0
     assert [s.snapshot_id for s in tier.offers(branch(100, 600)).snapshots] == [kept]
+
+
+def test_what_leans_on_rows_that_are_just_coming_is_no_orphan() -> None:
+    """The session has gone back already when the tail of its branch arrives, and room is short."""
+    tier = tier_of(250)
+    holds = live(tier, branch(100, 300))
+    end = snapshot(tier, branch(100, 300), rows=50)
+    park(tier, branch(0, 20, 5))
+    holds(branch(100, 100))
+    assert segment(tier, branch(100, 300), 100) is not None
+    assert [s.snapshot_id for s in tier.offers(branch(100, 300)).snapshots] == [end]
+    assert [note.kind for note in tier.drain_notes()] == ["evicted"]
 
 
 def test_without_a_session_nothing_is_taken_for_an_orphan() -> None:
