@@ -12,8 +12,8 @@ what stays; it never looks into what it holds, and never acts on a session.
   (2) A look-up changes nothing. Nothing goes before what replaces it was looked up: what a plan
       uses (`keep`) is never evicted.
   (3) What is refused or cannot be had evicts nothing.
-  (4) What leans on rows goes before them; what nothing leads up to any more goes at once, when
-      all is at rest, and says so.
+  (4) What leans on rows goes before them. What nothing leads up to any more (its session went
+      back or gave up) goes in `settle`, when all is at rest, and says so.
   (5) Something short never displaces something that takes longer to compute, unless that was
       left alone for long (`cache.eviction`).
   (6) Everything that goes leaves a note in words, and a tombstone if it could be missed.
@@ -142,7 +142,9 @@ class MemoryTier:
         return self._count_of("snapshot")
 
     def _tokens_of(self, kind: EntryKind) -> int:
-        return sum(entry.end - entry.start for entry in self._entries.values() if entry.kind == kind)
+        return sum(
+            entry.end - entry.start for entry in self._entries.values() if entry.kind == kind
+        )
 
     def _bytes_of(self, kind: EntryKind) -> int:
         return sum(entry.nbytes for entry in self._entries.values() if entry.kind == kind)
@@ -290,8 +292,7 @@ class MemoryTier:
     def _add(self, entry: _Entry, timeline: Timeline, keep: Collection[int]) -> int | None:
         worth_ms = self.rates.prefill_ms(tokens := self._new_tokens(entry, timeline))
         key = next(self._ids)
-        # It stands there before room is made: what leans on it is no orphan, what it leans on
-        # stays.
+        # It stands there before room is made, so that what it leans on stays.
         nbytes, entry.nbytes = entry.nbytes, 0
         self._entries[key] = entry
         self._tree.add(key, timeline, entry.start if entry.kind == "segment" else None)
@@ -330,7 +331,7 @@ class MemoryTier:
         nothing leads up to any more."""
         for key in [k for k in self._entries if self._is(k, "lent")]:
             self._forget(key)
-        self._prune(())
+        self._prune()
 
     def drop(self, holder_id: int, reason: str) -> None:
         """Forget a holder, if it is there."""
@@ -341,11 +342,10 @@ class MemoryTier:
         self, needed_bytes: int, keep: Collection[int] = (), worth_ms: float = float("inf")
     ) -> bool:
         """Whether `needed_bytes` more, of something worth `worth_ms`, fit into the budget now.
-        Orphans go first, then what is worth least; if it cannot be, nothing of worth goes."""
-        if self._excess(needed_bytes) == (0, 0):
-            return True
-        self._prune(keep)
+        What is worth least goes first; if it cannot be, nothing goes."""
         excess, crowd = self._excess(needed_bytes)
+        if not excess and not crowd:
+            return True
         gone = victims(self._weighed(), excess, keep, worth_ms, crowd)
         standings = self._survey() if gone else {}
         for key in gone or ():
@@ -380,11 +380,13 @@ class MemoryTier:
             reason = "others stand near it, and room is short"
             self._let_go(key, "thinned", standings[key].tokens, reason)
 
-    def _prune(self, keep: Collection[int]) -> None:
+    def _prune(self) -> None:
+        # Only when all is at rest: between two timelines of a session rows that are about to be
+        # live again seem to be nowhere.
         if not self._live:
             return
         for key, standing in self._survey().items():
-            if standing.is_orphan and key not in keep and not self._is(key, "lent"):
+            if standing.is_orphan:
                 self._let_go(key, "pruned", standing.tokens, "no rows lead up to it any more")
 
     def _let_go(self, key: int, kind: str, tokens: int, reason: str) -> None:

@@ -270,15 +270,17 @@ def test_what_nothing_leads_up_to_is_pruned_with_a_reason() -> None:
     assert [s.snapshot_id for s in tier.offers(branch(100, 600)).snapshots] == [kept]
 
 
-def test_what_leans_on_rows_that_are_just_coming_is_no_orphan() -> None:
-    """The session has gone back already when the tail of its branch arrives, and room is short."""
+def test_nothing_is_taken_for_an_orphan_while_a_session_changes_branches() -> None:
+    """Between two timelines it holds none, and room is made for what it puts away."""
     tier = tier_of(250)
     holds = live(tier, branch(100, 300))
-    end = snapshot(tier, branch(100, 300), rows=50)
+    at = [snapshot(tier, branch(100, end), rows=20) for end in (80, 300)]
     park(tier, branch(0, 20, 5))
-    holds(branch(100, 100))
+    holds(Timeline.empty())
     assert segment(tier, branch(100, 300), 100) is not None
-    assert [s.snapshot_id for s in tier.offers(branch(100, 300)).snapshots] == [end]
+    holds(branch(100, 100))
+    tier.settle()
+    assert [s.snapshot_id for s in tier.offers(branch(100, 300)).snapshots] == at
     assert [note.kind for note in tier.drain_notes()] == ["evicted"]
 
 
