@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan
+from ds4tui.cache.pools import divide
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.session import Session
@@ -81,21 +82,29 @@ def is_worth_waiting(
 
 
 class Pool:
-    """`sessions` are numbered from 1. Raises ValueError for a count below 1."""
+    """`sessions` are numbered from 1. `room_bytes` is what there is for them, and for all that is
+    put away, beside the weights. ValueError for a count of sessions below 1."""
 
-    def __init__(self, loaded: LoadedModel, memory: MemoryTier) -> None:
+    def __init__(self, loaded: LoadedModel, room_bytes: int) -> None:
         if loaded.sessions < 1:
             raise ValueError(f"an engine needs a session, not {loaded.sessions}")
-        self.memory = memory
         self.tripwire = Tripwire()
         self._loaded = loaded
+        fixed = loaded.put_away_bytes
+        self._shares_room = fixed is None
+        self.memory = MemoryTier(self._put_away_bytes if fixed is None else fixed)
         self.sessions = tuple(
-            Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens, memory, number)
+            Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens, self.memory, number)
             for number in range(1, loaded.sessions + 1)
         )
         for session in self.sessions:
             session.neighbours = tuple(s for s in self.sessions if s is not session)
+            session.shares_room = self._shares_room
         self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
+        self._live_bytes = 0
+        full = loaded.model.kv_bytes(self.context_tokens) * loaded.sessions
+        has_snapshots = self.sessions[0].needs_snapshots
+        self._pools = divide(max(0, room_bytes), 0, full, has_snapshots=has_snapshots)
 
     @property
     def context_tokens(self) -> int:
@@ -118,6 +127,20 @@ class Pool:
             if is_worth_waiting(len(wanted), chosen.kept, common, len(live), work.is_decoding):
                 return None
         return self.sessions[chosen.number - 1]
+
+    def _put_away_bytes(self) -> int:
+        """What may be put away now: live states that are not full lend what they do not use."""
+        return self._pools.tier_bytes(self._live_now())
+
+    def _live_now(self) -> int:
+        return sum(session.kv_bytes for session in self.sessions)
+
+    def stepped(self) -> None:
+        """A step is over: where live states have grown into what they had lent, it comes back."""
+        live = self._live_now()
+        if self._shares_room and live > self._live_bytes:
+            self.memory.make_room(0)
+        self._live_bytes = live
 
     def begin(self, session: Session) -> None:
         """A job begins in `session`."""
@@ -163,10 +186,12 @@ class Pool:
     def _has_room(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
         """Whether a state of `tokens` rows can be had; parked things make way for it."""
         needed = session.growth_bytes(tokens, plan)
+        if needed and self._shares_room:
+            self.memory.make_room(min(needed, self.memory.budget_bytes), plan.uses)
         short = needed - self._loaded.available_bytes() if needed else 0
         if short > 0 and self.memory.nbytes:
             free = max(0, self.memory.budget_bytes - self.memory.nbytes)
-            self.memory.make_room(free + short, plan.uses)
+            self.memory.make_room(free + min(short, self.memory.nbytes), plan.uses)
             self._loaded.give_back()
             short = needed - self._loaded.available_bytes()
         return short <= 0

@@ -118,6 +118,7 @@ class Session:
         self.context_tokens = min(context_tokens or model.context_tokens, model.context_tokens)
         self.number = number
         self.neighbours: tuple[Session, ...] = ()
+        self.shares_room = False  # whether the memory tier gets what live states leave
         empty = model.new_state()
         self.needs_snapshots: bool = empty.needs_snapshots
         self._has_window = any(hasattr(layer, "window") for layer in empty.layers)
@@ -179,6 +180,10 @@ class Session:
         offers = self._memory.offers(wanted).joined(Offers(rows=self._neighbours_rows(wanted)))
         if not puts_away:
             offers = replace(offers, free_bytes=0, evictable=())
+        elif self.shares_room:
+            # A live state that is parked leaves its place to what is parked.
+            left = self.kv_bytes - self._model.kv_bytes(len(wanted) + 1)
+            offers = replace(offers, free_bytes=offers.free_bytes + max(0, left))
         plan = plan_sync(
             self._timeline,
             wanted,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.books import Books, counted
 from ds4tui.engine.jobs import Generation, Job, check_request
 from ds4tui.engine.loaded import LoadedModel
@@ -118,9 +118,10 @@ class Engine:
 
     def _run(self) -> None:
         try:
+            before = available_memory_bytes()
             with stoppable(lambda: self._is_closing):
                 loaded = self._load()
-            pool = Pool(loaded, MemoryTier(_put_away_bytes(loaded)))
+            pool = Pool(loaded, _room_bytes(before, loaded))
         except EngineClosed as exc:
             _log.info("%s", exc)
             self._give_up(exc)
@@ -200,6 +201,7 @@ class Engine:
             books.looked_at(work.session)
         if work.ending is not None or not work.is_decoding:
             books.looked_at_memory()
+        pool.stepped()
         books.note_memory()
         if work.ending is None:
             self._at_work.add(work, work.job.request.origin)
@@ -294,8 +296,7 @@ class Engine:
         self._ready.set()
 
 
-def _put_away_bytes(loaded: LoadedModel) -> int:
-    """What parked states, segments and snapshots may take together."""
-    if loaded.put_away_bytes is not None:
-        return loaded.put_away_bytes
-    return loaded.available_bytes() // 2
+def _room_bytes(before: int, loaded: LoadedModel) -> int:
+    """Memory for all but the weights. What was `before` they were loaded counts: pages of a
+    mapped file are available still, as the system sees it, and yet must stay."""
+    return min(before - loaded.model.weights_bytes, loaded.available_bytes())
