@@ -16,7 +16,7 @@ from ds4tui.chat.messages import Message, ToolCall
 # An exchange: what came in (system, user, tools), then the reply.
 Exchange = tuple[Message, ...]
 
-_WORD = "Zq"
+WORD = "Zqearlier"  # stands for what was said
 # Nine characters and digits: Mistral's templates refuse other ids.
 _CALL_ID = "zqcall001"
 # Templates tell one call or result from several, and the first from those after it.
@@ -29,13 +29,13 @@ def stand_in(message: Message) -> Message:
     """A message of the same shape with nothing of what it says; all that are alike are equal."""
     return Message(
         message.role,
-        _WORD if message.text.strip() else "",
+        WORD if message.text.strip() else "",
         tool_calls=tuple(
-            ToolCall(_CALL_ID, _WORD, f'{{"{_WORD}": "{_WORD}"}}')
+            ToolCall(_CALL_ID, WORD, f'{{"{WORD}": "{WORD}"}}')
             for _ in message.tool_calls[:_MOST_ALIKE]
         ),
         tool_call_id=_CALL_ID if message.tool_call_id else "",
-        name=_WORD if message.name else "",
+        name=WORD if message.name else "",
     )
 
 

@@ -23,6 +23,7 @@ _CALL = ToolCall("call00001", "zqtool", '{"zqkey": "zqvalue"}')
 _CALLING = Message("assistant", "", tool_calls=(_CALL,))
 _RESULT = Message("tool", "Zqresult", tool_call_id="call00001", name="zqtool")
 _TURNS = [_USER, Message("assistant", "Zqreply"), Message("user", "Zqmore")]
+_LATE_SYSTEM = [_SYSTEM, *_TURNS[:2], Message("system", "Zqlate"), _TURNS[2]]
 _TOOL = Tool("zqtool", "Zqdoc", '{"type": "object", "properties": {"zqkey": {"type": "string"}}}')
 
 # How calls are written, by what a template makes of one; the first that fits counts.
@@ -51,6 +52,8 @@ def probe(template: ChatTemplate) -> Abilities:
     rendered = _render(template, [_SYSTEM, _USER], forms)
     if not {"Zqsys", "Zqusr"} <= _words(rendered):
         forms = replace(forms, system_role=False)
+    elif not {"Zqlate", "Zqmore"} <= _words(_render(template, _LATE_SYSTEM, forms)):
+        forms = replace(forms, late_system=False)
     forms, called = _call_forms(template, forms)
     offered = _render(template, [_USER], forms, tools=(_TOOL,))
     on, off = (_render(template, [_USER], forms, thinking=on) for on in (True, False))

@@ -27,12 +27,13 @@ _OWN_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What a template takes. Without `system_role` a system text begins the next user turn;
-    without `calls` tool calls are written into the content, in Hermes' syntax, and their results
-    into user turns."""
+    """What a template takes. Without `system_role` a system text is written into a user turn, so
+    are those behind the first message without `late_system`; without `calls` tool calls are
+    written into the content, in Hermes' syntax, and their results into user turns."""
 
     content_parts: bool = False
     system_role: bool = True
+    late_system: bool = True
     calls: bool = True
     arguments_text: bool = False
     empty_content: str | None = ""
@@ -150,7 +151,9 @@ def for_forms(messages: Sequence[Message], forms: Forms) -> list[Message]:
     told = list(messages)
     if not forms.calls:
         told = _without_results([_calls_written_out(message) for message in told])
-    return told if forms.system_role else _system_in_user_turns(told)
+    if forms.system_role and forms.late_system:
+        return told
+    return _system_in_user_turns(told, first_stays=forms.system_role)
 
 
 def with_tools_told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
@@ -201,16 +204,26 @@ def _without_results(messages: Sequence[Message]) -> list[Message]:
     return told
 
 
-def _system_in_user_turns(messages: Sequence[Message]) -> list[Message]:
-    """A system text goes before the next user's; at the end it is a user's own turn."""
+def _system_in_user_turns(messages: Sequence[Message], first_stays: bool) -> list[Message]:
+    """A system text goes before the next user's; where a reply comes first it goes behind the
+    last user's, since it must not move once it has been replied to."""
     told: list[Message] = []
     waiting: list[str] = []
-    for message in messages:
-        if message.role == "system":
+    for number, message in enumerate(messages):
+        if message.role == "system" and (number or not first_stays):
             waiting.append(message.text)
-        elif message.role == "user" and waiting:
+        elif message.role == "user":
             told.append(replace(message, text="\n\n".join([*waiting, message.text])))
             waiting = []
         else:
-            told.append(message)
-    return [*told, Message("user", "\n\n".join(waiting))] if waiting else told
+            told = [*_with_text_behind(told, waiting), message]
+            waiting = []
+    return _with_text_behind(told, waiting)
+
+
+def _with_text_behind(told: list[Message], texts: Sequence[str]) -> list[Message]:
+    if not texts:
+        return told
+    if told and told[-1].role == "user":
+        return [*told[:-1], replace(told[-1], text="\n\n".join([told[-1].text, *texts]))]
+    return [*told, Message("user", "\n\n".join(texts))]

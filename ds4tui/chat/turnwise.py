@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.cache.outline import Outline, Turn
-from ds4tui.chat.compact import History, stand_in, stand_ins
+from ds4tui.chat.compact import WORD, History, stand_in, stand_ins
 from ds4tui.chat.messages import Message
 from ds4tui.chat.outlining import opening_turn, turn_of
 from ds4tui.chat.reasoned import has_reasoning
@@ -83,23 +83,26 @@ class Node:
 class _Delta:
     """Text behind a node: `before` the reply's ids (if it has some) and `text` behind them.
     `borders` are ends of turns in `text`, the reply's first; the rest opens the next reply.
-    `from_run` says that it replaces the node's opening."""
+    `from_run` says that it replaces the node's opening, `with_calls` that the template is told of
+    the reply's calls."""
 
     text: str
     borders: tuple[int, ...]
     before: str = ""
     ids: Ids | None = None
     from_run: bool = True
+    with_calls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What the template writes around a reply: `head` before it, `tail` behind it, `borders` as
-    in _Delta."""
+    """What the template writes around a reply: `head` before it, `tail` behind it, `borders` and
+    `with_calls` as in _Delta."""
 
     head: str
     tail: str
     borders: tuple[int, ...]
+    with_calls: bool
 
 
 class TurnwiseRenderer:
@@ -129,6 +132,8 @@ class TurnwiseRenderer:
             if sampled:
                 _log.debug("the template does not keep a reply; its text is used")
             delta = work.of_text()
+        if WORD in delta.text and not any(WORD in m.text for m in messages):
+            raise NotTurnwise("the template writes earlier turns into later ones")
         return self._joined(node, messages, options, marks, delta)
 
     def _joined(
@@ -167,7 +172,7 @@ class TurnwiseRenderer:
             open_ids=laid.ids[laid.settled :].copy(),  # a view would keep all of them
             turns=turns,
             length=start.length + len(settled),
-            history=self._history(start, messages),
+            history=self._history(start, messages, delta.with_calls),
             inputs=stand_ins(messages if node is None else messages[1:]),
         )
 
@@ -186,10 +191,11 @@ class TurnwiseRenderer:
             turns.append(turn_of(message, start, end, thinks, tools))
         return tuple(turns)
 
-    def _history(self, start: Node, messages: Sequence[Message]) -> History:
+    def _history(self, start: Node, messages: Sequence[Message], with_calls: bool) -> History:
         if start.parent is None and not start.turns:
             return start.history
-        return start.history.added((*start.inputs, stand_in(messages[0])))
+        reply = messages[0] if with_calls else replace(messages[0], tool_calls=())
+        return start.history.added((*start.inputs, stand_in(reply)))
 
     def _bos(self, text: str) -> Ids:
         """A BOS if the model wants one and the template has not written it, else no ids."""
@@ -207,6 +213,9 @@ class TurnwiseRenderer:
         stands: Sequence[str] = (),
     ) -> str:
         return self._script.write(messages, options, marks, opened, stands) if messages else ""
+
+    def protected(self, text: str, marks: Marks) -> str:
+        return self._script.guard.protect(text, marks)
 
     def has_place_for_calls(self, options: Options) -> bool:
         return self._script.has_place_for_calls(options)
@@ -251,7 +260,8 @@ class _Extension:
         if frame is None:
             return None
         ids = np.array(self._messages[0].sampled_ids, dtype=np.int64)
-        return _Delta(frame.tail, frame.borders, frame.head if self._is_first else "", ids)
+        head = frame.head if self._is_first else ""
+        return _Delta(frame.tail, frame.borders, head, ids, with_calls=frame.with_calls)
 
     def of_text(self) -> _Delta:
         """With the reply as its text."""
@@ -303,7 +313,7 @@ class _Extension:
                 part = None
             end = common_length(tail, part[1]) if part else ends[-1]
             ends.append(max(ends[-1], end))
-        return _Frame(head, tail, tuple(ends[1:]))
+        return _Frame(head, tail, tuple(ends[1:]), bool(reply.tool_calls))
 
     def _around(
         self, reply: Message, inputs: tuple[Message, ...], opened: bool
@@ -324,13 +334,36 @@ class _Extension:
         """Ends of all messages in `written[start:]`."""
         ends = [start]
         for count in range(1, len(self._messages) + 1):
-            try:
-                part = self._write((*self._shapes, *self._messages[:count]), opened=False)
-                end = common_length(written, part)
-            except TemplateError:
-                end = ends[-1]
-            ends.append(max(ends[-1], end))
+            end = max(ends[-1], self._end_of(count, written))
+            if not self._holds(written[ends[-1] : end], self._messages[count - 1]):
+                end = max(end, self._start_of_next(count, written))
+            ends.append(end)
         return tuple(end - start for end in ends[1:])
+
+    def _end_of(self, count: int, written: str) -> int:
+        """How much of `written` is there with the first `count` messages only."""
+        try:
+            part = self._write((*self._shapes, *self._messages[:count]), opened=False)
+        except TemplateError:
+            return 0
+        return common_length(written, part)
+
+    def _holds(self, text: str, message: Message) -> bool:
+        said = self._renderer.protected(message.text, self._marks).strip()
+        return said in text
+
+    def _start_of_next(self, count: int, written: str) -> int:
+        """How much of `written` does not depend on what the next message says: for a system text
+        that a template writes into the user's turn."""
+        if count == len(self._messages):
+            return 0
+        other = replace(self._messages[count], text=self._mark)
+        rest = self._messages[count + 1 :]
+        try:
+            part = self._write((*self._shapes, *self._messages[:count], other, *rest))
+        except TemplateError:
+            return 0
+        return common_length(written, part)
 
     def _write(self, messages: Sequence[Message], opened: bool = True) -> str:
         return self._renderer.write(messages, self._options, self._marks, opened, (self._mark,))

@@ -319,6 +319,23 @@ SWITCH_IN_SYSTEM = (
     + "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
+# Llama 3's once more, strict.
+ONE_CALL = BY_PARTS.replace(
+    "{%- set call =",
+    "{%- if m.tool_calls | length > 1 %}{{ raise_exception('One call at once!') }}{% endif %}\n"
+    "{%- set call =",
+)
+
+# Qwen3.5's: a system text stands at the beginning or nowhere.
+SYSTEM_FIRST = (
+    roles(
+        "{% if m.role == 'system' and not loop.first %}",
+        "{{ raise_exception('System message must be at the beginning.') }}{% endif %}",
+        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n",
+    )
+    + ASSISTANT
+)
+
 # A text that goes on where another ended, without a word between them.
 SEAMLESS = (
     roles("{{ m.role ~ ': ' ~ m.content ~ ' ' }}")
@@ -339,6 +356,8 @@ CORPUS = {
     "open thought": OPEN_THOUGHT,
     "late tools": LATE_TOOLS,
     "named by call": NAMED_BY_CALL,
+    "one call": ONE_CALL,
+    "system first": SYSTEM_FIRST,
     "switch in system": SWITCH_IN_SYSTEM,
     "seamless": SEAMLESS,
 }

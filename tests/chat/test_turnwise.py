@@ -51,6 +51,8 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
     is last."""
     told = [Message("system", draw(texts))] if draw(st.booleans()) else []
     for number in range(draw(st.integers(1, 4))):
+        if draw(st.integers(0, 4)) == 0:
+            told.append(Message("system", draw(texts)))
         told.append(Message("user", draw(texts)))
         for round_ in range(draw(st.integers(0, 2))):
             count = draw(st.integers(1, 3))
@@ -200,6 +202,28 @@ def test_sampled_replies_have_the_same_borders(format_of: Formats) -> None:
         text
         for n, text in enumerate(texts_of_turns(chat_format, chat_format.laid_out(ROUND)))
         if n not in (2, 5)
+    ]
+
+
+def test_a_system_text_in_the_users_turn_ends_with_itself(format_of: Formats) -> None:
+    """Where conversations with the same one part from each other."""
+    chat_format = format_of("no system")
+    turns = texts_of_turns(chat_format, chat_format.laid_out([SYSTEM, Message("user", "Hi.")]))
+    assert turns == ["<s><|user|>\nBe brief.", "\n\nHi.<|end|>\n", "<|tool|>\n"]
+
+
+def test_a_late_system_text_stays_where_it_was_replied_to(format_of: Formats) -> None:
+    late = Message("system", "Now!")
+    told = [Message("user", "x"), late, Message("assistant", "y"), late, Message("user", "z")]
+    chat_format = format_of("system first")
+    turns = texts_of_turns(chat_format, chat_format.laid_out(told))
+    assert turns == [
+        "<|im_start|>user\nx",
+        "\n\nNow!<|im_end|>\n",
+        "<|im_start|>assistant\ny<|im_end|>\n",
+        "<|im_start|>user\nNow!",
+        "\n\nz<|im_end|>\n",
+        "<|im_start|>assistant\n",
     ]
 
 
