@@ -234,12 +234,12 @@ def _put_live_away(situation: Situation, way: Way, freed: int) -> tuple[PutAway,
     left = live - min(situation.common, way.kept)
     if situation.common == live:
         return "nothing", 0, 0, 0  # the wanted timeline goes on where it ends: no branch is left
-    room = freed + situation.offers.room_bytes(situation.rates.prefill_ms(left), way.uses)
+    worth = situation.rates.prefill_ms(left)
     whole = sizes.whole_bytes(live)
-    if way.base != "live" and whole <= room:
+    if way.base != "live" and situation.offers.has_room(whole - freed, worth, way.uses):
         return "whole", whole, 0, 0
     tail = left * sizes.row_bytes + sizes.snapshot_bytes
-    if way.kept and tail <= room:
+    if way.kept and situation.offers.has_room(tail - freed, worth, way.uses):
         return "tail", tail, tail, 0
     return "drop", 0, 0, left
 
@@ -251,9 +251,11 @@ def _cut_parked(
     if base is None or base.end <= base.common:
         return "nothing", 0, 0
     left = base.end - way.base_rows
-    room = freed + situation.offers.room_bytes(situation.rates.prefill_ms(left), way.uses)
+    worth = situation.rates.prefill_ms(left)
     tail = left * situation.sizes.row_bytes + situation.sizes.snapshot_bytes
-    return ("tail", tail, 0) if tail <= room else ("drop", 0, left)
+    if situation.offers.has_room(tail - freed, worth, way.uses):
+        return "tail", tail, 0
+    return "drop", 0, left
 
 
 def _copying_ms(situation: Situation, way: Way, put_away_bytes: int) -> float:

@@ -168,7 +168,7 @@ class MemoryTier:
                 rows.append(_held(key, entry, common))
         free = max(0, self.budget_bytes - self.nbytes)
         lost = self._tombstones.lost(wanted)
-        return Offers(tuple(rows), tuple(snapshots), lost, free, self._evictable())
+        return Offers(tuple(rows), tuple(snapshots), lost, free, self._evictable)
 
     def unheld_from(self, timeline: Timeline, start: int) -> int:
         """The first position from `start` on whose row no parked state or segment holds;
@@ -328,7 +328,12 @@ class MemoryTier:
 
     def settle(self) -> None:
         """The live timelines say again what the live states hold: forget what was taken, and what
-        nothing leads up to any more."""
+        nothing leads up to any more. Snapshots along what is live are in use."""
+        now = self._clock()
+        for timeline in self._live.values():
+            for key in _keys_on(self._tree.walk(timeline())):
+                if self._is(key, "snapshot"):
+                    self._entries[key].used_at = now
         for key in [k for k in self._entries if self._is(k, "lent")]:
             self._forget(key)
         self._prune()

@@ -5,7 +5,7 @@ and changes nothing; the plan chooses from what it says. Values only: no handle 
 here, but for the question whether a parked state can go back.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,20 +102,24 @@ class Evictable:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """`free_bytes` is room for what is put away; `evictable` what could make more of it."""
+    """`free_bytes` is room for what is put away; `evictable` what could make more of it, asked
+    only where that matters."""
 
     rows: tuple[HeldRows, ...] = ()
     snapshots: tuple[HeldSnapshot, ...] = ()
     lost: tuple[Lost, ...] = ()
     free_bytes: int = 0
-    evictable: tuple[Evictable, ...] = ()
+    evictable: Sequence[Evictable] | Callable[[], Sequence[Evictable]] = ()
 
-    def room_bytes(self, worth_ms: float, keep: Collection[int] = ()) -> int:
-        """What something worth `worth_ms` could have: only what is worth less makes way for it,
-        and nothing of `keep`."""
-        return self.free_bytes + sum(
+    def has_room(self, nbytes: int, worth_ms: float, keep: Collection[int] = ()) -> bool:
+        """Whether something worth `worth_ms` can have so many bytes: only what is worth less
+        makes way for it, and nothing of `keep`."""
+        if nbytes <= self.free_bytes:
+            return True
+        evictable = self.evictable() if callable(self.evictable) else self.evictable
+        return nbytes <= self.free_bytes + sum(
             entry.nbytes
-            for entry in self.evictable
+            for entry in evictable
             if entry.value_ms < worth_ms and entry.entry_id not in keep
         )
 

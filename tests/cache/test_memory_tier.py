@@ -384,6 +384,18 @@ def test_old_snapshots_are_thinned_and_the_worst_replay_is_known() -> None:
     holds(timeline)
 
 
+def test_snapshots_along_what_is_live_are_in_use() -> None:
+    """The system prompt's snapshot of a session that has lasted for hours."""
+    clock = Clock()
+    tier = tier_of(100, clock)
+    live(tier, branch(5_000, 6_000))
+    old = snapshot(tier, branch(5_000, 5_000), rows=50, point="system")
+    clock.now = 10 * HALF_LIFE_S
+    tier.settle()
+    assert snapshot(tier, branch(5_000, 5_900), rows=60) is None
+    assert [s.snapshot_id for s in tier.offers(branch(5_000, 6_000)).snapshots] == [old]
+
+
 def test_dropping_says_why() -> None:
     tier = tier_of(100)
     key = park(tier, branch(0, 50))
