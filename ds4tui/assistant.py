@@ -8,7 +8,7 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ds4tui.cache.timeline import Timeline
@@ -17,6 +17,7 @@ from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.reply_reader import ReplyReader
 from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
+from ds4tui.chat.toolcalls import OPENING as CALL_OPENING
 from ds4tui.chat.toolcalls import parser_of
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
@@ -24,6 +25,8 @@ from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow
 from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
+
+_NEVER = -1e4  # added to a logit: no other is that low
 
 _BYTES_MAX = 4  # of a character in UTF-8; no text has more tokens than bytes
 
@@ -100,16 +103,21 @@ class Assistant:
         before_start: Callable[[], None] = lambda: None,
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
+        may_call: bool = True,
     ) -> Job:
         """Reply to `messages`. `tools` are offered to the model, and calls are then read out of
         what it says; `thinking` switches that where the template can, None leaves it to the model.
+        With `may_call` False the tools stay in the prompt, for what is resident was rendered with
+        them, but the model is kept from opening a call and what it says is text.
 
         Raises before any work starts (ContextOverflow, TemplateError, RequestError); after that
         everything arrives as events. `before_start` is called when the messages are rendered,
         which may take seconds: if it raises, there is no job."""
         self._require_room(*_texts(messages, tools))
         timeline = self.render(messages, tools, thinking)
-        reader = self._reader(tools, thinking)
+        reader = self._reader(tools if may_call else (), thinking)
+        if tools and not may_call:
+            sampling = self._without_calls(sampling)
 
         def remember(event: Event) -> None:
             told = reader.read(event)
@@ -130,6 +138,12 @@ class Assistant:
             thoughts = ThinkingParser(self.format.begins_thinking(thinking))
         calls = parser_of(self.format.tool_syntax, [t.name for t in tools]) if tools else None
         return ReplyReader(thoughts, calls)
+
+    def _without_calls(self, sampling: SamplingParams) -> SamplingParams:
+        marker = self.format.tokenizer.user_defined_texts.get(CALL_OPENING)
+        if marker is None:
+            return sampling
+        return replace(sampling, logit_bias=(*sampling.logit_bias, (marker, _NEVER)))
 
     def _require_room(self, *texts: str) -> None:
         """Raises ContextOverflow for what cannot fit: encoding megabytes takes minutes, and

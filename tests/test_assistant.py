@@ -191,6 +191,21 @@ def test_calls_are_read_only_where_tools_were_offered(tools: Any) -> None:
     assistant.close()
 
 
+def test_who_may_not_call_gets_the_same_prompt_and_never_opens_a_call() -> None:
+    assistant = FakeAssistant(READ)
+    assistant.format.tokenizer.user_defined_texts = {"<tool_call>": 7}
+    prompts = []
+    for may_call in (True, False):
+        log = EventLog()
+        assert assistant.chat(HELLO, GREEDY_LONG, log, tools=TOOLS, may_call=may_call).wait(20)
+        assert bool(log.of_type(ToolCallEnded)) == may_call
+        prompts.append(assistant.engine.requests[-1])
+    free, kept = prompts
+    assert free.timeline == kept.timeline and free.sampling == GREEDY_LONG
+    assert kept.sampling == replace(GREEDY_LONG, logit_bias=((7, -1e4),))
+    assistant.close()
+
+
 def test_a_call_that_is_cut_off_is_text_and_the_reply_ends_by_length() -> None:
     assistant = FakeAssistant(READ)
     log = EventLog()

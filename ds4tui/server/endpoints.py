@@ -96,7 +96,14 @@ def _submit(
     service: Service, call: ChatCall, listener: Listener, before_start: Callable[[], None]
 ) -> Job:
     return service.assistant.chat(
-        call.messages, call.sampling, listener, "agent", before_start, call.tools, call.thinking
+        call.messages,
+        call.sampling,
+        listener,
+        "agent",
+        before_start,
+        call.tools,
+        call.thinking,
+        call.may_call,
     )
 
 

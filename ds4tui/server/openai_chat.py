@@ -13,7 +13,7 @@ from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import RequestError
 from ds4tui.server.body import parse_object
 from ds4tui.server.fields import Fields, whole_characters
-from ds4tui.server.openai_messages import read_messages, read_tools
+from ds4tui.server.openai_messages import may_call, read_messages, read_tools
 
 MAX_STOP_STRINGS = 64
 
@@ -29,6 +29,7 @@ class ChatCall:
     include_usage: bool
     tools: tuple[Tool, ...] = ()
     thinking: bool | None = None
+    may_call: bool = True
 
 
 def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> ChatCall:
@@ -44,6 +45,7 @@ def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> Chat
         include_usage=options is not None and options.boolean("include_usage"),
         tools=read_tools(fields),
         thinking=_thinking(fields),
+        may_call=may_call(fields),
     )
 
 

@@ -38,13 +38,15 @@ def read_messages(fields: Fields) -> tuple[Message, ...]:
 
 
 def read_tools(fields: Fields) -> tuple[Tool, ...]:
-    """The tools that the model may call; none if tool_choice says so. Raises RequestError."""
-    tools = tuple(_tool(each) for each in fields.objects("tools"))
+    """The tools that are described to the model. Raises RequestError naming the field."""
+    return tuple(_tool(each) for each in fields.objects("tools"))
+
+
+def may_call(fields: Fields) -> bool:
+    """Whether tool_choice lets the model call. Raises RequestError for choices that force it."""
     choice = fields.get("tool_choice")
-    if choice in (None, "auto"):
-        return tools
-    if choice == "none":
-        return ()
+    if choice in (None, "auto", "none"):
+        return bool(choice != "none")
     what = "'required'" if choice == "required" else "a choice of certain tools"
     raise RequestError(
         f"tool_choice: {what} is not supported yet, only 'auto' and 'none' are.",

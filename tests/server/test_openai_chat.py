@@ -186,12 +186,14 @@ def test_parts_that_are_not_text_are_refused(part: dict[str, Any], said: str) ->
     assert said in str(raised.value)
 
 
-def test_tools_are_offered_unless_the_choice_is_none() -> None:
+def test_tools_are_described_and_called_unless_the_choice_is_none() -> None:
     [tool] = parsed(tools=[READ]).tools
+    assert parsed(tools=[READ]).may_call
     assert (tool.name, tool.description) == ("read", "Reads.")
     assert json.loads(tool.parameters) == {"type": "object", "properties": {}}
     assert parsed(tools=[READ], tool_choice="auto").tools == (tool,)
-    assert parsed(tools=[READ], tool_choice="none").tools == ()
+    none = parsed(tools=[READ], tool_choice="none")
+    assert none.tools == (tool,) and not none.may_call
     half = {"type": "function", "function": {"name": "r\ud83d", "description": "\ud83d"}}
     assert parsed(tools=[half]).tools[0].name == "r\ufffd"
 

@@ -145,6 +145,8 @@ def test_json_without_markers_is_a_call_only_of_an_offered_tool(serve: Serve) ->
         [choice] = ask(running, **options).choices
         assert choice.message.content == f"```json\n{bare}\n```"
         assert choice.finish_reason == "stop" and choice.message.tool_calls is None
+    called, _, _, not_called = running.prompts
+    assert called == not_called  # what is resident stays so
 
 
 def test_a_call_that_is_cut_off_is_no_call(serve: Serve) -> None:
