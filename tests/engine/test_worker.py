@@ -69,10 +69,10 @@ class Gate:
 
 
 class Bench:
-    """An engine over a fake model, and shorthands."""
+    """An engine over a fake model of `context` tokens, and shorthands."""
 
-    def __init__(self, **loaded: Any) -> None:
-        self.model = FakeModel(context_tokens=200)
+    def __init__(self, context: int = 200, **loaded: Any) -> None:
+        self.model = FakeModel(context_tokens=context)
         values: dict[str, Any] = {
             "name": "fake",
             "model": self.model,
