@@ -35,10 +35,12 @@ from ds4tui.kernels.decoder import Decoder, DenseDecoder, Ends
 from ds4tui.kernels.delta import (
     DeltaBlock,
     DeltaBlockWeights,
+    DeltaRule,
     DeltaShape,
     delta_fused,
     delta_steps,
 )
+from ds4tui.kernels.delta_chunks import delta_chunks
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
@@ -47,7 +49,7 @@ log = logging.getLogger(__name__)
 
 Device = Literal["cpu", "gpu"]
 Attention = Literal["reference", "openblas", "fused"]
-Rule = Literal["reference", "fused", "numpy", "native"]
+Rule = Literal["reference", "fused", "chunks", "numpy", "native"]
 Matrices = Literal["blocks", "host", "dense", "quantised"]
 AnyBlock = Block | HostBlock | NativeBlock | DeltaBlock | HostGatedBlock | HostDeltaBlock
 AnyShape = BlockShape | DeltaShape
@@ -120,8 +122,7 @@ class ComputePath:
             assert isinstance(weights, DeltaBlockWeights)
             if self.hybrid_blocks:
                 return HostDeltaBlock(weights, shape, self._host_rule(shape))
-            rule = delta_fused if self.rule == "fused" else delta_steps
-            return DeltaBlock(weights, shape, rule, self.activations)
+            return DeltaBlock(weights, shape, _DEVICE_RULES[self.rule], self.activations)
         assert isinstance(weights, BlockWeights)
         if shape.gated and self.hybrid_blocks:
             return HostGatedBlock(weights, shape)
@@ -157,9 +158,8 @@ class ComputePath:
                 return self.words
             rule = " and the gated delta rule" if self.rule == "native" else ""
             return f"blocks in NumPy, matrix products{rule} in C++ ({self.native.words})"
-        if self.rule == "fused":
-            return f"{self.words}, its gated delta rule"
-        return f"{self.words}, the gated delta rule row by row"
+        how = {"fused": "by its kernel", "chunks": "in chunks"}.get(self.rule, "row by row")
+        return f"{self.words}, the gated delta rule {how}"
 
     @property
     def words(self) -> str:
@@ -176,6 +176,13 @@ _ATTENTION: dict[Attention, Attend] = {
     "reference": attention.attend,
     "openblas": cpu_attend,
     "fused": attention.attend_fused,
+}
+
+
+_DEVICE_RULES: dict[Rule, DeltaRule] = {
+    "reference": delta_steps,
+    "fused": delta_fused,
+    "chunks": delta_chunks,
 }
 
 
@@ -205,6 +212,7 @@ TWINS = {
         Twin("delta rule", "C++", "cpu", native_check.native_rule),
         Twin("attention", "MLX's fused attention", "gpu", checks.fused_attention),
         Twin("delta rule", "MLX's gated_delta_update", "gpu", hybrid_checks.fused_rule),
+        Twin("delta rule in chunks", "MLX", "gpu", hybrid_checks.chunked_rule),
     )
 }
 
@@ -259,8 +267,7 @@ class TwinChoice:
         """The largest units that this device has and that passed their checks."""
         if self.device == "gpu":
             fused: Attention = "fused" if self.usable("attention") else "reference"
-            rule: Rule = "fused" if self.usable("delta rule") else "reference"
-            return ComputePath("gpu", "quantised", mx.float16, fused, False, rule=rule)
+            return ComputePath("gpu", "quantised", mx.float16, fused, False, rule=self._rule())
         hybrids = self.usable("hybrid block")
         if self.usable("decoder step"):
             return ComputePath(
@@ -285,6 +292,12 @@ class TwinChoice:
             hybrid_blocks=blocks and hybrids,
             rule="numpy" if blocks and hybrids else "reference",
         )
+
+    def _rule(self) -> Rule:
+        """Of a GPU."""
+        if self.usable("delta rule"):
+            return "fused"
+        return "chunks" if self.usable("delta rule in chunks") else "reference"
 
     def _host_rule(self, hybrids: bool) -> Rule:
         if not hybrids:

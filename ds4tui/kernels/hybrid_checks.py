@@ -16,14 +16,17 @@ from ds4tui.kernels.block import AttentionWeights, Block, BlockShape, BlockWeigh
 from ds4tui.kernels.checks import WIDTH, MakeLinear, MakeStack, draw_floats
 from ds4tui.kernels.cpu.delta import HostRule, numpy_rule
 from ds4tui.kernels.cpu.hybrid import HostDeltaBlock, HostGatedBlock
+from ds4tui.kernels.cpu.native.build import Unavailable
 from ds4tui.kernels.delta import (
     DeltaBlock,
     DeltaBlockWeights,
+    DeltaRule,
     DeltaShape,
     DeltaWeights,
     delta_fused,
     delta_steps,
 )
+from ds4tui.kernels.delta_chunks import delta_chunks
 from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights, GatedWeights
 from ds4tui.kernels.rope import Turn
 
@@ -58,10 +61,21 @@ def wrong_with(linear: MakeLinear, stack: MakeStack, rule: MakeRule) -> str:
 
 
 def fused_rule() -> str:
-    """For a chunk, a few rows and one, in float32."""
+    """Raises Unavailable where MLX computes it operation by operation, as our reference does."""
+    if not mx.metal.is_available():
+        raise Unavailable("MLX has a kernel for it on Metal only")
+    return rule_wrong(delta_fused)
+
+
+def chunked_rule() -> str:
+    return rule_wrong(delta_chunks)
+
+
+def rule_wrong(rule: DeltaRule) -> str:
+    """For several chunks, a few rows and one, in float32."""
     random = np.random.default_rng(7)
     results = []
-    for count, heads, size in ((70, 4, 32), (5, 2, 64), (1, 4, 128), (70, 2, 128)):
+    for count, heads, size in ((150, 4, 32), (5, 2, 64), (1, 4, 128), (70, 2, 128)):
         q, k, v = (mx.array(draw_floats(random, count, heads, size)) for _ in range(3))
         q, k = (x / mx.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
         g = mx.array(-0.1 * np.abs(draw_floats(random, count, heads)))
@@ -69,7 +83,7 @@ def fused_rule() -> str:
         state = mx.array(draw_floats(random, heads, size, size))
         wanted = delta_steps(q, k, v, g, rates, state)
         for what, ours, theirs in zip(
-            ("output", "state"), delta_fused(q, k, v, g, rates, state), wanted, strict=True
+            ("output", "state"), rule(q, k, v, g, rates, state), wanted, strict=True
         ):
             name = f"{what} of {count} rows, heads of {size}"
             results.append((name, ours, theirs, checks.TOLERANCE))

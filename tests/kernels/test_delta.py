@@ -27,6 +27,7 @@ from ds4tui.kernels.delta import (
     delta_fused,
     delta_steps,
 )
+from ds4tui.kernels.delta_chunks import delta_chunks
 from ds4tui.kernels.feed_forward import GatedWeights
 from ds4tui.kernels.linear import DenseLinear, Linear
 from ds4tui.kernels.rope import Turn
@@ -34,7 +35,7 @@ from tests.kernels import oracle
 from tests.scale import scaled
 
 NATIVE = {variant.name: variant for variant in runnable()}
-RULES = ["reference", "fused", "steps", "chunks", "numpy", *NATIVE]
+RULES = ["reference", "fused", "device chunks", "steps", "chunks", "numpy", *NATIVE]
 Rule = Callable[..., np.ndarray]
 
 
@@ -56,7 +57,7 @@ def rule(name: str, shape: DeltaShape) -> Rule:
         arrays = (q[:, of], k[:, of], v, g, rates)
         if name in ("steps", "chunks"):
             return getattr(host, name)(host.Rows(*(a.swapaxes(0, 1) for a in arrays)), state)
-        twin = {"reference": delta_steps, "fused": delta_fused}[name]
+        twin = {"reference": delta_steps, "fused": delta_fused, "device chunks": delta_chunks}[name]
         out, new = twin(*(mx.array(a) for a in (*arrays, state)))
         state[...] = np.array(new)
         return np.array(out)
@@ -286,7 +287,8 @@ def test_mixing_is_its_definition_however_it_is_cut(
 
 def test_the_twins_agree_here() -> None:
     assert hybrid_checks.host_hybrid_blocks() == ""
-    assert hybrid_checks.fused_rule() == ""
+    assert hybrid_checks.rule_wrong(delta_fused) == ""
+    assert hybrid_checks.chunked_rule() == ""
     for variant in NATIVE.values():
         assert native_check.rule_wrong_with(loaded(variant)) == ""
 
@@ -311,4 +313,4 @@ def test_a_fused_rule_that_takes_the_state_transposed_is_seen(
         return right(*arrays[:-1], arrays[-1].swapaxes(-1, -2))
 
     monkeypatch.setattr(mx.fast, "gated_delta_update", transposed)
-    assert "differs from the reference" in hybrid_checks.fused_rule()
+    assert "differs from the reference" in hybrid_checks.rule_wrong(delta_fused)
