@@ -25,6 +25,7 @@ from ds4tui.errors import ConfigError
 from ds4tui.files import write_atomically
 
 if TYPE_CHECKING:
+    from ds4tui.chat.rendering import ThinkingInHistory
     from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
     from ds4tui.kernels.policy import LoadedWeightsPolicy
 
@@ -121,6 +122,13 @@ class Settings:
         "weight and makes products 2 to 5 times faster (measured on an H200)",
         choices=("exact", "float16"),
     )
+    thinking_in_history: str = setting(
+        "keep",
+        "reasoning of earlier replies: keep has it as the model wrote it, so that nothing is "
+        "computed again; template as the chat template wishes (many leave it out, and what follows "
+        "is computed again); drop leaves it out everywhere",
+        choices=("keep", "template", "drop"),
+    )
     host: str = setting("127.0.0.1", "address that the server listens on")
     port: int = setting(8484, "port that the server listens on; 0: any free one", 0, 65535)
     api_key: str = setting("", "key that clients of the server must send; empty: none")
@@ -142,6 +150,9 @@ class Settings:
         chosen = {name: getattr(self, name) for name in names}
         chosen = {name: value for name, value in chosen.items() if value is not None}
         return SamplingDefaults(chosen, own or OwnSampling(), self.sources)
+
+    def thinking_wish(self) -> "ThinkingInHistory":
+        return cast("ThinkingInHistory", self.thinking_in_history)
 
     def weights_policy(self) -> "LoadedWeightsPolicy":
         from ds4tui.kernels.policy import LoadedWeightsPolicy

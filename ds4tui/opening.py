@@ -40,7 +40,7 @@ def open_assistant(
     progress(f"reading {path.name}")
     with GGUFFile.open(path) as gguf:
         tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
-        chat_format = ChatFormat.from_gguf(gguf, tokenizer)
+        chat_format = ChatFormat.from_gguf(gguf, tokenizer, settings.thinking_wish())
         progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
         engine = Engine(lambda: _load(name, gguf, tokenizer, settings))
         try:
@@ -62,7 +62,7 @@ def open_assistant(
     log.info("opened %s in %.1f s: %s", name, time.perf_counter() - began_s, info)
     log.info("%s: sampling %s", name, settings.sampling(info.sampling).words())
     if not chat_format.prefix_stable:
-        log.warning("%s: %s", name, chat_format.prefix_reason)
+        log.info("%s: %s", name, chat_format.history_words)
     return Assistant(info, engine, chat_format)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ds4tui.chat.messages import Message
-from ds4tui.chat.thinking import CLOSING
+from ds4tui.chat.thinking import CLOSING, OPENING
 from ds4tui.engine.tokenizer import Tokenizer
 
 
@@ -39,6 +39,20 @@ def without_reasoning(tokenizer: Tokenizer, message: Message) -> Message:
     ids = message.sampled_ids
     said = None if ids is None else said_ids(tokenizer, ids)
     return replace(message, reasoning="", sampled_ids=None if said is None else tuple(said))
+
+
+def with_reasoning_as_text(tokenizer: Tokenizer, message: Message) -> Message:
+    """The reply with its reasoning in its field and the ids of what was said; the message itself
+    where that cannot be told apart."""
+    if message.role != "assistant" or not has_reasoning(tokenizer, message):
+        return message
+    ids = message.sampled_ids
+    if ids is None:
+        return message
+    said = said_ids(tokenizer, ids)
+    thought = tokenizer.decode(ids).partition(CLOSING)[0].rpartition(OPENING)[2]
+    told = replace(message, reasoning=message.reasoning or thought.strip())
+    return replace(told, sampled_ids=None if said is None else tuple(said))
 
 
 def _closing_id(tokenizer: Tokenizer) -> int | None:

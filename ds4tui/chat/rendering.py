@@ -22,7 +22,7 @@ from ds4tui.chat.alignment import aligned
 from ds4tui.chat.chain import Chain, Key, cuts, digests
 from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.probing import probe, turn_openings
-from ds4tui.chat.reasoned import has_reasoning, without_reasoning
+from ds4tui.chat.reasoned import has_reasoning, with_reasoning_as_text, without_reasoning
 from ds4tui.chat.remembered import FrozenClocks, RunCache
 from ds4tui.chat.script import Options, Script
 from ds4tui.chat.spelling import Speller
@@ -52,6 +52,18 @@ CHATML = (
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+_STABLE_WORDS = "earlier turns stay as they are: {}"
+_HISTORY_WORDS = {
+    "keep": "earlier turns are kept as the model saw them, so none is computed again, although {}",
+    "template": "earlier turns are written as the template wishes, and what follows a change is "
+    "computed again: {}",
+    "drop": "earlier turns are kept as the model saw them, but for their reasoning, although {}",
+}
+_DROPPED = (
+    "the reasoning of {} earlier replies is left out; what was computed behind each is computed "
+    "again once"
 )
 
 # Renderings of conversations that go on, and ids of texts that begin others too. A context of
@@ -115,7 +127,12 @@ class ChatFormat:
         self._grows = self._can_grow()
 
     @classmethod
-    def from_gguf(cls, gguf: GGUFFile, tokenizer: Tokenizer) -> "ChatFormat":
+    def from_gguf(
+        cls,
+        gguf: GGUFFile,
+        tokenizer: Tokenizer,
+        thinking_in_history: ThinkingInHistory = "keep",
+    ) -> "ChatFormat":
         """The file's own template, or ChatML if it has none but ChatML's tokens.
 
         Raises TemplateError for a template that is no Jinja, or if there is none to use.
@@ -123,13 +140,13 @@ class ChatFormat:
         template = gguf.key(TEMPLATE_KEY, str, "")
         if template:
             try:
-                return cls(tokenizer, template)
+                return cls(tokenizer, template, thinking_in_history=thinking_in_history)
             except TemplateError as exc:
                 raise TemplateError(f"{gguf.path.name}: {exc.message}", exc.hint) from exc
         known = {*tokenizer.control_texts, *tokenizer.user_defined_texts}
         if {"<|im_start|>", "<|im_end|>"} <= known:
             _log.info("%s has no chat template: using ChatML", gguf.path.name)
-            return cls(tokenizer, CHATML)
+            return cls(tokenizer, CHATML, thinking_in_history=thinking_in_history)
         raise TemplateError(
             f"{gguf.path.name} has no chat template.",
             "It is a base model: choose an instruction-tuned one to chat with.",
@@ -161,13 +178,10 @@ class ChatFormat:
             raise RequestError("There are no messages.", param="messages")
         options = self._options(messages, tools, thinking)
         told = self._with_history(messages)
-        try:
-            rendering = self._grown(told, options) if self._goes_turnwise() else None
-        except (NotTurnwise, TemplateError) as exc:
-            _log.debug("rendered as a whole: %s", exc)
-            rendering = None
+        rendering = self._grown_if_possible(told, options)
         if rendering is None:
             rendering = self._written_whole(told, options)
+        rendering = replace(rendering, notes=self._notes(messages))
         if not len(rendering.timeline):
             raise TemplateError("The chat template made nothing of this conversation.")
         return rendering
@@ -222,24 +236,28 @@ class ChatFormat:
     ) -> Options:
         return Options(tuple(tools), thinking, self._clocks.of(messages))
 
-    def _goes_turnwise(self) -> bool:
-        wish = self.thinking_in_history == "template"
-        return self._grows and not (wish and self.instabilities)
+    @property
+    def history_words(self) -> str:
+        """What is done with earlier turns where the template would change them, and what that
+        does to the reuse of what is resident."""
+        words = _HISTORY_WORDS[self.thinking_in_history] if self.instabilities else _STABLE_WORDS
+        return words.format(self.prefix_reason)
 
     def _with_history(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages, with of earlier replies' reasoning what the setting leaves."""
-        if self.thinking_in_history == "keep" or not self.instabilities:
-            if self.thinking_in_history != "drop":
-                return messages
         if self.thinking_in_history == "drop":
             return [without_reasoning(self.tokenizer, m) for m in messages]
-        # The template is told of it as text and leaves it out or not, as it wishes.
-        return [self._with_said_ids(m) for m in messages]
+        return messages
 
-    def _with_said_ids(self, message: Message) -> Message:
-        if message.role != "assistant" or not has_reasoning(self.tokenizer, message):
-            return message
-        return without_reasoning(self.tokenizer, message)
+    def _grown_if_possible(self, messages: Sequence[Message], options: Options) -> Rendering | None:
+        is_wish = self.thinking_in_history == "template" and bool(self.instabilities)
+        if is_wish or not self._grows:
+            return None
+        try:
+            return self._grown(messages, options)
+        except (NotTurnwise, TemplateError) as exc:
+            _log.debug("rendered as a whole: %s", exc)
+            return None
 
     def _grown(self, messages: Sequence[Message], options: Options) -> Rendering:
         """Turn by turn, from the longest beginning that is known."""
@@ -254,7 +272,7 @@ class ChatFormat:
         self._chain.put(list(zip(keys, path, strict=True)))
         last = path[-1]
         ids = np.concatenate([*(step.settled for step in path), last.open_ids])
-        return Rendering(Timeline.of(ids), opened_outline(last), self._notes(messages))
+        return Rendering(Timeline.of(ids), opened_outline(last))
 
     def _known_keys(self, keys: Sequence[Key]) -> Iterator[tuple[int, Key]]:
         """The last key, which says how the reply is opened, then earlier ones, latest first: with
@@ -276,12 +294,21 @@ class ChatFormat:
 
     def _written_whole(self, messages: Sequence[Message], options: Options) -> Rendering:
         told = checked(messages)
+        if self.thinking_in_history == "template" and self.abilities.reasoning:
+            # As text the template can leave it out, or not, as it wishes.
+            told = [with_reasoning_as_text(self.tokenizer, m) for m in told]
         sampled = [n for n, m in enumerate(told) if self._is_usable(m, n)]
         ids, outline = self._whole.laid_out(told, options, sampled)
-        return Rendering(Timeline.of(ids), outline, self._notes(messages))
+        return Rendering(Timeline.of(ids), outline)
 
     def _notes(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        return ()
+        """What the history of `messages` is made of, in words, if the template or the setting
+        would have it otherwise."""
+        replies = [m for m in messages if m.role == "assistant"]
+        if self.thinking_in_history == "drop":
+            thought = sum(has_reasoning(self.tokenizer, m) for m in replies)
+            return (_DROPPED.format(thought),) if thought else ()
+        return (self.history_words,) if replies and self.instabilities else ()
 
     def _is_usable(self, message: Message, index: int) -> bool:
         ids = message.sampled_ids

@@ -8,6 +8,7 @@ read. Where turns lie is found by marks inside what they say.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -73,13 +74,18 @@ class WholeRenderer:
         sampled: set[int],
         edged: bool = False,
     ) -> str:
-        # Sampled ids are all of a reply: its reasoning and its calls are not written again.
         told = [
-            Message("assistant", marks.reply_mark(n)) if n in sampled else m
+            self._standing(m, marks.reply_mark(n)) if n in sampled else m
             for n, m in enumerate(messages)
         ]
         stands = {marks.reply_mark(n) for n in sampled}
         return self._script.write(told, options, marks, stands=stands, edged=edged)
+
+    def _standing(self, reply: Message, mark: str) -> Message:
+        """A mark for a reply's sampled ids. They hold its calls and, unless that was taken out of
+        them, its reasoning, which are not written again."""
+        thinks = has_reasoning(self._tokenizer, replace(reply, reasoning=""))
+        return Message("assistant", mark, reasoning="" if thinks else reply.reasoning)
 
     def _border_in(self, between: str) -> int:
         """Where in what the template wrote between two texts the first one's turn ends."""

@@ -111,8 +111,8 @@ def _opened(path: Path, settings: Settings, is_chosen: bool) -> str:
         if not is_chosen:
             return ""
         tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
-        template = ChatFormat.from_gguf(gguf, tokenizer)
-    return "" if template.prefix_stable else f"; its chat template: {template.prefix_reason}"
+        template = ChatFormat.from_gguf(gguf, tokenizer, settings.thinking_wish())
+    return "" if template.prefix_stable else f"; its chat template: {template.history_words}"
 
 
 def _plan(facts: Facts, settings: Settings, available_bytes: int) -> MemoryPlan | None:
