@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.py has it
 
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
-ARCHITECTURES = frozenset(("llama", "qwen2", "qwen3", "qwen3moe", "gemma3"))
+ARCHITECTURES = frozenset("llama qwen2 qwen3 qwen3moe gemma3 qwen3next qwen35 qwen35moe".split())
+FULL_ATTENTION_INTERVAL = 4  # of a hybrid's layers keeps rows, as engine/models/hybrid.py has it
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Bytes are of the files (`file_bytes`) or of memory. `context_tokens` is the model's own;
     0 where the file does not say. A state of n tokens takes about n times `kv_bytes_per_token`,
-    and `kv_fixed_bytes` for the layers that keep their last rows only."""
+    and `kv_fixed_bytes` for the layers that keep their last rows only, or no rows."""
 
     architecture: str
     quantisation: str
@@ -50,6 +51,7 @@ def read_facts(path: Path) -> Facts:
     with GGUFFile.open(path) as gguf:
         assumed = assumed_path()
         growing, windowed_rows = _kv_layers(gguf)
+        recurrent = _recurrent_layers(gguf)
         values = _row_values(gguf) * assumed.activations.size
         return Facts(
             architecture=gguf.architecture,
@@ -59,7 +61,7 @@ def read_facts(path: Path) -> Facts:
             context_tokens=_number(gguf, ".context_length"),
             weights_bytes=required_bytes(gguf, cast("ComputePath", assumed)),
             kv_bytes_per_token=growing * values,
-            kv_fixed_bytes=windowed_rows * values,
+            kv_fixed_bytes=windowed_rows * values + recurrent * _recurrent_bytes(gguf),
         )
 
 
@@ -79,9 +81,27 @@ def _kv_layers(gguf: "GGUFFile") -> tuple[int, int]:
     if windowed:
         rows = window_capacity(_number(gguf, ".attention.sliding_window"))
         return blocks - windowed + 1, windowed * rows
-    # In hybrid models one layer of so many keeps rows; the others a state that does not grow.
-    interval = _number(gguf, ".full_attention_interval") or 1
-    return blocks // interval + 1, 0
+    left_out = _number(gguf, ".nextn_predict_layers")
+    return max(0, blocks - left_out - _recurrent_layers(gguf)) + 1, 0
+
+
+def _recurrent_layers(gguf: "GGUFFile") -> int:
+    """Layers of a hybrid that keep a state that does not grow (engine/models/hybrid.py)."""
+    if not _number(gguf, ".ssm.inner_size"):
+        return 0
+    blocks = max(0, _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers"))
+    listed: Any = gguf.metadata.get(f"{gguf.architecture}.attention.recurrent_layers")
+    if hasattr(listed, "dtype"):
+        return int((listed[:blocks] != 0).sum())
+    interval = _number(gguf, ".full_attention_interval") or FULL_ATTENTION_INTERVAL
+    return blocks - blocks // interval
+
+
+def _recurrent_bytes(gguf: "GGUFFile") -> int:
+    """Of the matrices and the convolution's last rows of one such layer, in float32."""
+    keys, values = _number(gguf, ".ssm.state_size"), _number(gguf, ".ssm.inner_size")
+    channels = 2 * _number(gguf, ".ssm.group_count") * keys + values
+    return 4 * (values * keys + max(0, _number(gguf, ".ssm.conv_kernel") - 1) * channels)
 
 
 def windowed_layers(gguf: "GGUFFile") -> int:

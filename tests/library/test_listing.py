@@ -51,7 +51,7 @@ def test_whether_it_fits_is_told_with_both_numbers(
     assert row.plan is not None and row.plan.needed_bytes == whole
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "qwen3moe", "gemma3"])
+@pytest.mark.parametrize("family", sorted(ARCHITECTURES))
 def test_the_assumed_memory_is_what_opening_counts(
     monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
@@ -70,7 +70,8 @@ def test_the_assumed_memory_is_what_opening_counts(
         tokens = 2**16  # so many that the rounding of buffers matters little
         ours = facts.kv_bytes_per_token * tokens + facts.kv_fixed_bytes
         theirs = config.kv_bytes(tokens, chosen)
-        assert bool(facts.kv_fixed_bytes) == (family == "gemma3")
+        fixed = family in ("gemma3", "qwen3next", "qwen35", "qwen35moe")
+        assert bool(facts.kv_fixed_bytes) == fixed
         assert ours <= theirs <= 1.25 * ours
         assert facts.context_tokens == config.context_tokens
 

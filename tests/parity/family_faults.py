@@ -20,7 +20,9 @@ from ds4tui.engine.models.registry import FAMILIES
 from ds4tui.engine.models.rotation import Rotation
 from ds4tui.kernels import choice, feed_forward
 from ds4tui.kernels.block import BlockShape, BlockWeights
+from ds4tui.kernels.choice import AnyShape, AnyWeights
 from ds4tui.kernels.cpu import feed_forward as host
+from ds4tui.kernels.delta import DeltaBlockWeights, DeltaShape
 from ds4tui.kernels.rope import neighbours
 from tests.golden.files import golden_path
 from tests.parity.faults import FileFault, tensors
@@ -43,6 +45,23 @@ def _pair_neighbours(head_size: int) -> Callable[[Path], None]:
     return change
 
 
+def _pair_neighbours_of_part(rotary: int, head_size: int) -> Callable[[Path], None]:
+    """The same where only some values of a head turn."""
+
+    def change(path: Path) -> None:
+        order = neighbours(1, head_size, rotary)
+        for norm in tensors(path, "attn_q_norm.weight", "attn_k_norm.weight"):
+            norm[order] = norm.copy()
+        for values in tensors(path, "attn_k.weight"):
+            heads = values.reshape(-1, head_size, values.shape[1])
+            heads[:, order] = heads.copy()
+        for values in tensors(path, "attn_q.weight"):
+            heads = values.reshape(-1, 2, head_size, values.shape[1])[:, 0]
+            heads[:, order] = heads.copy()
+
+    return change
+
+
 def _zero(suffix: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         for tensor in tensors(path, suffix):
@@ -54,6 +73,46 @@ def _zero(suffix: str) -> Callable[[Path], None]:
 def _add_one_to_norms(path: Path) -> None:
     for norm in tensors(path, "norm.weight"):
         norm += 1
+
+
+def _add_one_to_gated_norm(path: Path) -> None:
+    for norm in tensors(path, "ssm_norm.weight"):
+        norm += 1
+
+
+def _take_one_from_norms(path: Path) -> None:
+    for norm in tensors(path, "attn_norm.weight", "attention_norm.weight", "output_norm.weight"):
+        norm -= 1
+
+
+def _keep_logarithms(path: Path) -> None:
+    """A_log where -exp(A_log) belongs."""
+    for decay in tensors(path, "ssm_a"):
+        decay[:] = np.log(-decay)
+
+
+def _turn_convolution(path: Path) -> None:
+    """The newest row gets the weight of the oldest."""
+    for weight in tensors(path, "ssm_conv1d.weight"):
+        weight[:] = weight[:, ::-1].copy()
+
+
+def _of_gates(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    """Of the parts [heads, query or gate, size, width] of each q."""
+
+    def changed(path: Path) -> None:
+        for q in tensors(path, "attn_q.weight"):
+            parts = q.reshape(4, 2, 32, -1)
+            parts[:] = change(parts.copy())
+
+    return changed
+
+
+def _swap_rates(path: Path) -> None:
+    """Of each key head the rows of b and of a."""
+    for rates in tensors(path, "ssm_ba.weight"):
+        parts = rates.reshape(2, 2, 2, -1)
+        parts[:] = parts[:, ::-1].copy()
 
 
 def _next_expert(path: Path) -> None:
@@ -70,6 +129,14 @@ FILE_FAULTS = {
     "qwen3: rope over neighbours": FileFault("qwen3", _pair_neighbours(32)),
     "qwen3moe: another expert": FileFault("qwen3moe", _next_expert),
     "gemma3: 1 added to norms twice": FileFault("gemma3", _add_one_to_norms),
+    "qwen35: 1 added to the gated norm": FileFault("qwen35", _add_one_to_gated_norm),
+    "qwen35: norms without their 1": FileFault("qwen35", _take_one_from_norms),
+    "qwen35: decay not exponentiated": FileFault("qwen35", _keep_logarithms),
+    "qwen35: the convolution turned around": FileFault("qwen35", _turn_convolution),
+    "qwen35: rope over neighbours": FileFault("qwen35", _pair_neighbours_of_part(16, 32)),
+    "qwen35: attention not gated": FileFault("qwen35", _of_gates(lambda p: p * [[[1]], [[0]]])),
+    "qwen35: gates and queries swapped": FileFault("qwen35", _of_gates(lambda p: p[:, ::-1])),
+    "qwen3next: b and a swapped": FileFault("qwen3next", _swap_rates),
 }
 
 
@@ -116,6 +183,26 @@ def _swap_norms(w: BlockWeights) -> BlockWeights:
     return replace(w, attention=replace(a, q_norm=a.k_norm, k_norm=a.q_norm))
 
 
+def _heads_in_the_other_order(config: DecoderConfig) -> DecoderConfig:
+    """Value heads read other key heads."""
+
+    def change(shape: AnyShape) -> AnyShape:
+        is_delta = isinstance(shape, DeltaShape)
+        return replace(shape, tiled=not shape.tiled) if is_delta else shape
+
+    return replace(config, blocks=tuple(change(shape) for shape in config.blocks))
+
+
+def _swapped_rates(w: AnyWeights) -> AnyWeights:
+    if not isinstance(w, DeltaBlockWeights):
+        return w
+    return replace(w, delta=replace(w.delta, rates=w.delta.rates[::-1]))
+
+
+def _whole_heads_turned(config: DecoderConfig) -> DecoderConfig:
+    return replace(config, rotations=(Rotation.plain(10_000.0, 32),))
+
+
 def _slowed(rotation: Rotation, factor: float) -> Rotation:
     return Rotation(rotation.frequencies / factor)
 
@@ -128,6 +215,15 @@ CONFIG_FAULTS = {
     "qwen3: no norms of heads": ConfigFault("qwen3", _attention(q_norm=None, k_norm=None)),
     "qwen3: norms of q and k swapped": ConfigFault("qwen3", _weights(_swap_norms)),
     "qwen3moe: one expert too many": ConfigFault("qwen3moe", _feed_forward(used=3)),
+    "qwen35: value heads grouped": ConfigFault("qwen35", _heads_in_the_other_order),
+    "qwen3next: value heads tiled": ConfigFault("qwen3next", _heads_in_the_other_order),
+    "qwen35: b and a swapped": ConfigFault("qwen35", _weights(_swapped_rates)),
+    "qwen35: all values of heads turned": ConfigFault("qwen35", _whole_heads_turned),
+    "qwen35moe: no shared expert": ConfigFault("qwen35moe", _feed_forward(shared=None)),
+    "qwen35moe: a shared expert let through": ConfigFault(
+        "qwen35moe", _feed_forward(shared_gate=None)
+    ),
+    "qwen3next: one expert too many": ConfigFault("qwen3next", _feed_forward(used=3)),
     "gemma3: a window one row too long": ConfigFault("gemma3", _shapes(_wider_window(1))),
     "gemma3: a window one row too short": ConfigFault("gemma3", _shapes(_wider_window(-1))),
     "gemma3: no window": ConfigFault("gemma3", _shapes(lambda s: replace(s, window=None))),
