@@ -259,9 +259,15 @@ class Judge:
             assert (handle.start, handle.end) == (held.start, held.end)
 
     def _remember(self, ids: list[int], state: Any) -> None:
-        if ids and ids not in self.branches:
+        if not ids:
+            return
+        if ids not in self.branches:
             self.branches.append(ids)
-            self.archive.append((ids, held_rows(state)))
+        rows = held_rows(state)
+        # What was computed anew, after a failure, may have other bits.
+        old = (known for old_ids, known in self.archive if old_ids == ids)
+        if not any(all(map(np.array_equal, rows, known)) for known in old):
+            self.archive.append((ids, rows))
 
     def _expect_old_bits(self, wanted: list[int], kept: int) -> None:
         """Each of the `kept` rows is bit for bit one that was there before for these ids."""
