@@ -33,6 +33,7 @@ from ds4tui.cache.eviction import Weighed, value_ms, victims, with_leaning
 from ds4tui.cache.offers import DEFAULT_RATES, Evictable, HeldRows, HeldSnapshot, Offers, Rates
 from ds4tui.cache.outline import Outline, fork_points
 from ds4tui.cache.prefix_tree import PrefixTree, Walk
+from ds4tui.cache.reasons import tokens as words
 from ds4tui.cache.survey import Standing, survey
 from ds4tui.cache.thinning import FORK_POINTS, Place, spacing_tokens, staying
 from ds4tui.cache.timeline import ImageSpan, Timeline
@@ -413,7 +414,7 @@ class MemoryTier:
         self._tombstones.add(Cause.BRANCH_EVICTED, timeline, borders)
 
     def _note(self, kind: str, entry: _Entry, tokens: int, reason: str) -> None:
-        where = f"at {entry.end:,}" if entry.kind == "snapshot" else f"of {entry.end:,} tokens"
+        where = f"at {entry.end:,}" if entry.kind == "snapshot" else f"of {words(entry.end)}"
         if entry.kind == "segment":
             where = f"of tokens {entry.start:,} to {entry.end:,}"
         said = f"{_NAMES[entry.kind]} {where}: {reason}"

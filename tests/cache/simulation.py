@@ -14,8 +14,6 @@ from ds4tui.cache.timeline import Timeline
 
 Tag = bytes
 
-ROW_BYTES = 10
-SNAPSHOT_BYTES = 30
 RATES = Rates(prefill_tokens_per_s=100, copy_bytes_per_s=1e9)
 
 
@@ -25,6 +23,8 @@ class Family:
 
     name: str
     slack: int | None
+    row_bytes: int = 10
+    snapshot_bytes: int = 30
 
     @property
     def needs_snapshots(self) -> bool:
@@ -32,7 +32,7 @@ class Family:
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes(ROW_BYTES, SNAPSHOT_BYTES if self.needs_snapshots else 0)
+        return Sizes(self.row_bytes, self.snapshot_bytes if self.needs_snapshots else 0)
 
 
 FAMILIES = (Family("truncating", None), Family("window", 3), Family("recurrent", 0))
@@ -82,12 +82,15 @@ class SimSession:
             needs_snapshots=self.family.needs_snapshots,
             poisoned=self.poisoned,
             offers=offers,
-            rates=RATES,
+            rates=self.tier.rates,
             sizes=self.family.sizes,
         )
 
-    def sync(self, wanted: Timeline, stop_after: int | None = None) -> SyncPlan:
-        """Get to `wanted`; with `stop_after`, cancelled after so many evaluated tokens."""
+    def sync(
+        self, wanted: Timeline, stop_after: int | None = None, borders: Sequence[int] = ()
+    ) -> SyncPlan:
+        """Get to `wanted`; with `stop_after`, cancelled after so many evaluated tokens. There are
+        snapshots at `borders`."""
         plan = self.plan(wanted)
         assert plan == self.plan(wanted), "planning changed something"
         self._execute(plan, wanted)
@@ -95,14 +98,21 @@ class SimSession:
         end = len(wanted)
         if stop_after is not None:
             end = max(plan.kept, wanted.snapped(min(end, plan.kept + stop_after)))
+        for border in borders:
+            if plan.kept < border < min(last, end):
+                self._evaluate(wanted, border)
+                self.snapshot("turn")
         self._evaluate(wanted, min(last, end))
         self.snapshot("before last")
         self._evaluate(wanted, end)
         return plan
 
     def append(self, ids: Sequence[int]) -> None:
-        for token in ids:
+        spacing = self.tier.spacing_tokens(self.family.snapshot_bytes)
+        for i, token in enumerate(ids):
             self._evaluate(self.timeline.extended([token]), len(self.timeline) + 1)
+            if i % spacing == spacing - 1:
+                self.snapshot("decode")
         self.snapshot("turn")
 
     def poison(self) -> None:
@@ -112,12 +122,13 @@ class SimSession:
 
     def snapshot(self, point: str) -> None:
         if self.family.needs_snapshots and len(self.timeline):
-            self.tier.add_snapshot(self.timeline, self.state.bounded, SNAPSHOT_BYTES, point)
+            self.tier.add_snapshot(
+                self.timeline, self.state.bounded, self.family.snapshot_bytes, point
+            )
 
     def _evaluate(self, wanted: Timeline, end: int) -> None:
         start = len(self.timeline)
-        for position in range(start, end):
-            self.state.rows.append(wanted.digest(position + 1))
+        self.state.rows += [wanted.digest(position + 1) for position in range(start, end)]
         self.evaluated += max(0, end - start)
         if end > start:
             self.timeline = wanted.prefix(end)
@@ -164,10 +175,10 @@ class SimSession:
         start = self.tier.unheld_from(timeline, start)
         if start < len(timeline):
             rows = Segment(start, tuple(state.rows[start:]))
-            nbytes = ROW_BYTES * len(rows.rows)
+            nbytes = self.family.row_bytes * len(rows.rows)
             self.tier.add_segment(timeline, (), start, rows, nbytes, keep=plan.uses)
         if self.family.needs_snapshots:
-            args = (timeline, state.bounded, SNAPSHOT_BYTES, "turn")
+            args = (timeline, state.bounded, self.family.snapshot_bytes, "turn")
             self.tier.add_snapshot(*args, keep=plan.uses)
 
     def _check(self, base: SimState, plan: SyncPlan, wanted: Timeline) -> None:
