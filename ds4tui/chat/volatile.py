@@ -1,0 +1,64 @@
+"""Parts of a system text that clients change from request to request, though nothing is meant.
+
+A header that is for somebody's accounts, and the time of day. What they stood for when a
+conversation began is kept for it: one changed character there costs all that comes after it.
+A date counts as a clock's only while it is about now, so dates that a text is about stay dates.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+
+# Claude Code's, whose "cch" is another one at each request in versions up to 2.1.180.
+_ACCOUNTING = re.compile(r"(?m)^x-anthropic-billing-header:.*$")
+
+_MONTHS = "January February March April May June July August September October November December"
+_MONTH_NUMBERS = {name[:3]: number for number, name in enumerate(_MONTHS.split(), start=1)}
+_MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS.split())
+_DATES = (
+    re.compile(r"\b(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"),
+    re.compile(r"\b(?P<year>\d{4})/(?P<month>\d\d)/(?P<day>\d\d)\b"),
+    re.compile(rf"\b(?P<month>{_MONTH})\.? (?P<day>\d\d?)(?:st|nd|rd|th)?,? (?P<year>\d{{4}})\b"),
+    re.compile(rf"\b(?P<day>\d\d?) (?P<month>{_MONTH})\.? (?P<year>\d{{4}})\b"),
+)
+_TIME = re.compile(
+    r"(?:T|\b)\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[AaPp][Mm]\b)?(?:Z\b| ?[+-]\d\d:?\d\d\b)?"
+)
+_DAY = re.compile(r"\b(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\b")
+_CLOCK_WORDS = re.compile(r"(?i)date|time|today|now|clock|currently|day")
+# Clocks of clients stand in any zone, and conversations outlive midnight.
+_ABOUT_NOW = timedelta(days=2)
+_CLOCK = "\0clock"
+
+
+def without_accounting(text: str) -> str:
+    """The text without headers that are nothing to a model."""
+    return _ACCOUNTING.sub("", text)
+
+
+def without_clocks(text: str, now: datetime) -> str:
+    """The text with its dates and times, where they tell what the time is, all alike."""
+    return "".join(_line(line, now) for line in text.splitlines(keepends=True))
+
+
+def _line(line: str, now: datetime) -> str:
+    if not _CLOCK_WORDS.search(line) or not any(_is_about(d, now) for d in _dates(line)):
+        return line
+    for pattern in (*_DATES, _TIME, _DAY):
+        line = pattern.sub(_CLOCK, line)
+    return line
+
+
+def _is_about(day: date, now: datetime) -> bool:
+    return abs(day - now.date()) <= _ABOUT_NOW
+
+
+def _dates(line: str) -> Iterator[date]:
+    for pattern in _DATES:
+        for found in pattern.finditer(line):
+            month = found["month"]
+            number = int(month) if month.isdigit() else _MONTH_NUMBERS[month[:3]]
+            try:
+                yield date(int(found["year"]), number, int(found["day"]))
+            except ValueError:  # no day of the calendar
+                continue
