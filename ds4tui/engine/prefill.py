@@ -23,6 +23,9 @@ Floats = npt.NDArray[np.float32]
 CHUNK_STEP = 32
 CHUNK_SIZES = tuple(range(512, 0, -CHUNK_STEP))
 
+# With a fork point so near, a chunk's end gets no snapshot: the next step takes one there.
+NEXT_STOP_MIN = 16
+
 
 class Prefill:
     """The tokens of one sync that are still to be evaluated; resumable after each step.
@@ -103,11 +106,16 @@ class Prefill:
 
     def _snapshot(self, position: int) -> None:
         point = self._stops.get(position)
-        before, end = self._session.snapshot_at, len(self.wanted)
-        if point is None and position and is_far_enough(position, before, end):
+        if point is None and position and self._is_worth_one(position):
             point = "chunk"
         if point is not None and self._session.needs_snapshots:
             self._session._snapshot(point)
+
+    def _is_worth_one(self, position: int) -> bool:
+        """Whether a chunk's end that is no fork point deserves a snapshot."""
+        stop = next((p for p in self._stops if p > position), position)
+        is_far = is_far_enough(position, self._session.snapshot_at, len(self.wanted))
+        return is_far and stop - position >= NEXT_STOP_MIN
 
 
 def chunk_rows(remaining: int, max_rows: int, sizes: Sequence[int]) -> int:

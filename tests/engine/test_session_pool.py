@@ -42,7 +42,9 @@ def long(count: int, seed: int = 1) -> list[int]:
 
 
 KINDS = pytest.mark.parametrize(
-    "layers", [(FakeLayer, FakeLayer), (FakeLayer, RecurrentLayer)], ids=["append-only", "recurrent"]
+    "layers",
+    [(FakeLayer, FakeLayer), (FakeLayer, RecurrentLayer)],
+    ids=["append-only", "recurrent"],
 )
 
 
