@@ -29,9 +29,11 @@ class Turn:
         frequencies: npt.NDArray[np.float64],
         magnitude: float = 1.0,
     ) -> "Turn":
-        """positions [T]; frequencies [J] in radians a position; `magnitude` stretches what is
-        turned. Angles are float64: in float32 they would be off by 0.004 at position 100,000."""
-        angles = positions[:, None].astype(np.float64) * frequencies
+        """positions [T], or [T, J] where pairs stand at positions of their own; frequencies [J] in
+        radians a position; `magnitude` stretches what is turned. Angles are float64: in float32
+        they would be off by 0.004 at position 100,000."""
+        of_pairs = positions[:, None] if positions.ndim == 1 else positions
+        angles = of_pairs.astype(np.float64) * frequencies
         return cls((magnitude * np.exp(1j * angles)).astype(np.complex64))
 
     def part(self, rows: slice) -> "Turn":

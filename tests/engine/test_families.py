@@ -181,6 +181,8 @@ YARN = {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 16}
         ("qwen35", {"attention.value_length": 16}, "32 and 16 do not fit one matrix of gates"),
         ("qwen35", {"nextn_predict_layers": 4}, "4 of 4 blocks are of next-token heads"),
         ("qwen3next", {"expert_used_count": 9}, "9 of 8 experts"),
+        ("qwen35", {"rope.dimension_sections": [3, 3]}, "does not hold sections"),
+        ("qwen35moe", {"rope.dimension_sections": None}, "does not hold sections"),
     ],
 )
 def test_what_is_not_read_is_refused_by_name(

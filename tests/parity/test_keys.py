@@ -21,6 +21,7 @@ YARN = {
     "rope.scaling.original_context_length": 16,
 }
 TURNS = {"rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0}
+RECURRENT = "attention.recurrent_layers"
 PATTERN = "attention.sliding_window_pattern"
 
 
@@ -57,6 +58,11 @@ def check_llama_cpp_agrees(name: str, keys: dict[str, Any], folder: Path, tolera
         ("gemma3", {"rope.freq_base_swa": None}),
         ("gemma3", {"rope.freq_base_swa": 500.0}),
         ("gemma3", {"rope.scaling.type": None, "rope.scaling.factor": None}),
+        ("qwen35", {RECURRENT: None}),
+        ("qwen35moe", {RECURRENT: None, "full_attention_interval": None}),
+        ("qwen35moe", {"expert_used_count": 5}),
+        ("qwen35", YARN),
+        ("qwen3next", {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}),
     ],
 )
 def test_a_key_means_what_it_means_to_llama_cpp(

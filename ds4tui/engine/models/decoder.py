@@ -98,15 +98,15 @@ class DecoderModel:
     def forward(self, rows: Rows, state: ModelState) -> mx.array | None:
         """Evaluate rows behind those in `state`; logits float32 [1 or T, vocab], or None.
 
-        Raises ValueError for no rows, ids outside the vocabulary, or positions that are not
-        [T]. After any other error the layers may be uneven: the state is to be thrown away.
+        Raises ValueError for no rows, ids outside the vocabulary, or positions that are not [T]
+        (nor [3, T], where the family turns in three directions). After any other error the layers may be uneven: the state is to be thrown away.
         """
         source = self._source(rows)
         turns = [rotation.turn(rows.positions) for rotation in self._config.rotations]
         return self._decoder(source, state.layers, turns, rows.logits)
 
     def _source(self, rows: Rows) -> npt.NDArray[np.int64] | mx.array:
-        if not len(rows) or rows.positions.ndim != 1:
+        if not len(rows) or rows.positions.ndim not in (1, 2):
             raise ValueError(f"Rows take positions [T] with T >= 1, not {rows.positions.shape}.")
         if rows.embeddings is not None:
             return rows.embeddings

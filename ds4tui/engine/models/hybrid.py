@@ -32,11 +32,14 @@ ReadFeedForward = Callable[[LayerLoader, str], FeedForwardWeights]
 FULL_ATTENTION_INTERVAL = 4  # blocks 3, 7, .. attend, unless the file says otherwise
 
 
-def hybrid(gguf: GGUFFile, feed_forward: ReadFeedForward, tiled: bool) -> DecoderConfig:
-    """`tiled`: the order of value heads (kernels/delta.py). Raises GGUFError for missing or
-    impossible keys."""
+def hybrid(
+    gguf: GGUFFile, feed_forward: ReadFeedForward, tiled: bool, sections: bool = False
+) -> DecoderConfig:
+    """`tiled`: the order of value heads (kernels/delta.py). `sections`: pairs of a head turn in
+    time, height or width. Raises GGUFError for missing or impossible keys."""
     width, rotary = count(gguf, ".embedding_length"), rotary_values(gguf)
     attending, delta = _attending_shape(gguf), _delta_shape(gguf, tiled)
+    rotation = Rotation.of(gguf, attending.key_size)
     blocks = tuple(delta if recurrent else attending for recurrent in _recurrent(gguf))
 
     def read_block(loader: LayerLoader, i: int) -> AnyWeights:
@@ -57,7 +60,7 @@ def hybrid(gguf: GGUFFile, feed_forward: ReadFeedForward, tiled: bool) -> Decode
         vocab_size=gguf.tensor("token_embd.weight").shape[0],
         context_tokens=count(gguf, ".context_length"),
         blocks=blocks,
-        rotations=(Rotation.of(gguf, attending.key_size),),
+        rotations=(rotation.interleaved(gguf) if sections else rotation,),
         read_block=read_block,
         blocks_left_out=_next_token_blocks(gguf),
     )

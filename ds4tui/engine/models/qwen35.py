@@ -10,8 +10,8 @@ from ds4tui.engine.models.hybrid import dense, experts, hybrid
 
 def qwen35(gguf: GGUFFile) -> DecoderConfig:
     """Both of these raise GGUFError for missing or impossible keys."""
-    return hybrid(gguf, dense(gguf), tiled=True)
+    return hybrid(gguf, dense(gguf), tiled=True, sections=True)
 
 
 def qwen35moe(gguf: GGUFFile) -> DecoderConfig:
-    return hybrid(gguf, experts(gguf), tiled=True)
+    return hybrid(gguf, experts(gguf), tiled=True, sections=True)

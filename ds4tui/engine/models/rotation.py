@@ -8,7 +8,7 @@ times, blends between, and stretches what is turned by 1 + ln(factor) / 10.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,12 @@ YARN_TURNS = {".rope.scaling.yarn_beta_fast": 32.0, ".rope.scaling.yarn_beta_slo
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """frequencies: radians a position, [J]; magnitude: of what was turned."""
+    """frequencies: radians a position, [J]; magnitude: of what was turned. axes [J]: which of
+    the positions in time, height and width turns each pair, in families that tell them apart."""
 
     frequencies: Frequencies
     magnitude: float = 1.0
+    axes: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, gguf: GGUFFile, key_size: int) -> "Rotation":
@@ -51,7 +53,23 @@ class Rotation:
     def plain(cls, base: float, rotary: int) -> "Rotation":
         return cls(base ** -(np.arange(0, rotary, 2, dtype=np.float64) / rotary))
 
+    def interleaved(self, gguf: GGUFFile) -> "Rotation":
+        """With pairs dealt out to time, height and width in turn, each up to its section. Raises
+        GGUFError for sections that are not three or more."""
+        sections = gguf.metadata.get(f"{gguf.architecture}.rope.dimension_sections")
+        if not isinstance(sections, np.ndarray) or len(sections) < 3:
+            raise impossible(gguf, "the key rope.dimension_sections does not hold sections.")
+        pairs = np.arange(len(self.frequencies))
+        axes = np.where(pairs < 3 * sections[pairs % 3], pairs % 3, 0)
+        return replace(self, axes=axes)
+
     def turn(self, positions: npt.NDArray[np.int32]) -> Turn:
+        """positions [T]; or [3, T], of time, height and width. ValueError if there are three and
+        the model does not tell them apart."""
+        if positions.ndim == 2:
+            if self.axes is None or len(positions) != 3:
+                raise ValueError(f"Rows take positions [T], not {positions.shape}.")
+            positions = positions[self.axes].T
         return Turn.at(positions, self.frequencies, self.magnitude)
 
 
