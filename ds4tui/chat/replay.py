@@ -2,40 +2,57 @@
 
 Clients send replies back as text, often trimmed; the same text may be other tokens than those
 the model produced, and one differing token costs all that comes after it. So replies are
-looked up by the conversation before them and their own text, both without blanks at the ends.
-Of tool calls the names and arguments count, in whatever order clients put the keys of an object
-and whatever ids they give; reasoning, which clients drop, does not.
+looked up by the conversation before them and what they showed (conversation_keys.py says what of
+it counts), and other messages become again what they were when they were first sent.
 """
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
 
-import xxhash
-
+from ds4tui.chat.conversation_keys import ConversationKeys, shared_key
 from ds4tui.chat.messages import Message, ToolCall
-from ds4tui.chat.tools import order_free
+from ds4tui.chat.seen import SeenMessages
 
 # Of a reply's 16-byte key and its containers; ids come on top.
 _ENTRY_BYTES = 256
 
 
-class ReplayMemory:
-    """Bounded; the least recently used replies are forgotten first. Not for use by several
-    threads at once."""
+class Shelf(Protocol):
+    """Where replies outlive the process (saved_replies.py)."""
 
-    def __init__(self, max_entries: int = 4096, max_bytes: int = 32 * 2**20) -> None:
+    def load(self, key: bytes) -> tuple[int, ...] | None: ...
+    def save(self, key: bytes, ids: Sequence[int]) -> None: ...
+
+
+class ReplayMemory:
+    """Bounded; the least recently used are forgotten first. Not for use by several threads at
+    once. With a `shelf` replies that are not known here are looked for there."""
+
+    def __init__(
+        self,
+        max_entries: int = 4096,
+        max_bytes: int = 32 * 2**20,
+        shelf: Shelf | None = None,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._bytes = 0
         self._replies: OrderedDict[bytes, array[int]] = OrderedDict()
+        self._seen = SeenMessages(max_bytes)
+        self._shelf = shelf
+        self._now = now
 
     def __len__(self) -> int:
         return len(self._replies)
 
     @property
     def nbytes(self) -> int:
+        """Of the replies' ids."""
         return self._bytes
 
     def remember(
@@ -47,36 +64,75 @@ class ReplayMemory:
     ) -> None:
         """`reply_text` was shown and `tool_calls` were made for `messages`; `sampled_ids` are
         the tokens of all of it."""
-        hasher = _Conversation()
-        for message in messages:
-            hasher.add(message)
-        key = hasher.key(reply_text, tool_calls)
+        keys = ConversationKeys(self._now())
+        for message in whole_replies(messages):
+            keys.add(message)
+        key = keys.reply(reply_text, tool_calls)
+        self._keep(key, array("q", sampled_ids))
+        if self._shelf is not None:
+            self._shelf.save(key, sampled_ids)
+
+    def recall(self, messages: Sequence[Message], note: bool = False) -> list[Message]:
+        """`messages` as the model was told of them: assistant turns that are remembered with
+        their sampled ids (those that have ids keep them), others as they were first sent; a reply
+        that came back in two messages is one. `note` remembers how they are sent now, for later."""
+        keys = ConversationKeys(self._now())
+        known: list[Message] = []
+        told = whole_replies(messages)
+        question = next((m.text for m in told if m.role == "user"), "")
+        for message in told:
+            if message.role == "assistant":
+                known.append(self._with_ids(message, keys, note))
+            else:
+                known.append(self._as_first_sent(message, keys, question, note))
+            keys.add(message)
+        return known
+
+    def _with_ids(self, message: Message, before: ConversationKeys, note: bool) -> Message:
+        if message.sampled_ids is not None:
+            return message
+        key = before.reply(message.text, message.tool_calls)
+        ids = self._known_ids(key)
+        if ids is not None:
+            return replace(message, sampled_ids=tuple(ids))
+        # A reply of another model, or from before a restart.
+        first = self._seen.first(key)
+        if first is not None:
+            return replace(first, reasoning=first.reasoning or message.reasoning)
+        if note:
+            self._seen.note(key, message)
+        return message
+
+    def _known_ids(self, key: bytes) -> Sequence[int] | None:
+        ids: Sequence[int] | None = self._replies.get(key)
+        if ids is not None:
+            self._replies.move_to_end(key)
+        elif self._shelf is not None and (ids := self._shelf.load(key)) is not None:
+            self._keep(key, array("q", ids))
+        return ids
+
+    def _as_first_sent(
+        self, message: Message, before: ConversationKeys, question: str, note: bool
+    ) -> Message:
+        keys = [before.message(message)]
+        if message.role == "system":
+            # What only a clock changes is the same in this conversation; what only an accounting
+            # header changes is the same in all.
+            keys = [before.opening(message, question), shared_key(message)]
+        first = next((m for m in map(self._seen.first, keys) if m is not None), message)
+        if message.role == "user" and first.text.rstrip() != message.text.rstrip():
+            first = message  # indented otherwise, which is somebody's edit
+        if note:
+            for key in keys:
+                self._seen.note(key, first)
+        return first
+
+    def _keep(self, key: bytes, ids: "array[int]") -> None:
         self._forget(key)
-        ids = array("q", sampled_ids)
         self._replies[key] = ids
         self._bytes += _size(ids)
         while len(self._replies) > self._max_entries or self._bytes > self._max_bytes:
             self._forget(next(iter(self._replies)))
-
-    def recall(self, messages: Sequence[Message]) -> list[Message]:
-        """`messages`, with the sampled ids of the assistant turns that are remembered. Turns
-        that have sampled ids keep them."""
-        hasher = _Conversation()
-        known: list[Message] = []
-        for message in messages:
-            known.append(self._with_ids(message, hasher))
-            hasher.add(message)
-        return known
-
-    def _with_ids(self, message: Message, before: "_Conversation") -> Message:
-        if message.role != "assistant" or message.sampled_ids is not None:
-            return message
-        key = before.key(message.text, message.tool_calls)
-        ids = self._replies.get(key)
-        if ids is None:
-            return message
-        self._replies.move_to_end(key)
-        return replace(message, sampled_ids=tuple(ids))
 
     def _forget(self, key: bytes) -> None:
         ids = self._replies.pop(key, None)
@@ -84,31 +140,25 @@ class ReplayMemory:
             self._bytes -= _size(ids)
 
 
+def whole_replies(messages: Sequence[Message]) -> list[Message]:
+    """The messages, with a reply that came back cut into its text and its calls put together."""
+    told: list[Message] = []
+    for message in messages:
+        before = told[-1] if told else message
+        if _goes_on(before, message) and told:
+            calls = (*before.tool_calls, *message.tool_calls)
+            reasoning = before.reasoning or message.reasoning
+            told[-1] = replace(before, reasoning=reasoning, tool_calls=calls)
+        else:
+            told.append(message)
+    return told
+
+
+def _goes_on(before: Message, message: Message) -> bool:
+    both = before.role == message.role == "assistant"
+    known = before.sampled_ids is not None or message.sampled_ids is not None
+    return both and not known and bool(message.tool_calls) and not message.text.strip()
+
+
 def _size(ids: "array[int]") -> int:
     return _ENTRY_BYTES + len(ids) * ids.itemsize
-
-
-class _Conversation:
-    """Running hash (xxh3_128) of roles, stripped texts and calls; lengths keep them apart."""
-
-    def __init__(self) -> None:
-        self._hasher = xxhash.xxh3_128()
-
-    def add(self, message: Message) -> None:
-        self._hasher.update(_framed(message.role, message.text, message.tool_calls))
-
-    def key(self, reply_text: str, tool_calls: Sequence[ToolCall]) -> bytes:
-        """The key of a reply to the conversation so far."""
-        hasher = self._hasher.copy()
-        hasher.update(_framed("reply", reply_text, tool_calls))
-        return hasher.digest()
-
-
-def _framed(role: str, text: str, calls: Sequence[ToolCall]) -> bytes:
-    parts = [_part(role, text), *(_part("call", order_free(call)) for call in calls)]
-    return b"".join(parts)
-
-
-def _part(name: str, text: str) -> bytes:
-    data = text.strip().encode("utf-8", "surrogatepass")
-    return f"{name} {len(data)} ".encode() + data

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
+from ds4tui.chat.saved_replies import SavedReplies
+from ds4tui.chat.seen import SeenMessages
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from tests.chat import formats
@@ -230,3 +233,107 @@ def test_smollm2_replies_sent_back_as_text(smollm2_path: Path, seed: int) -> Non
     with GGUFFile.open(smollm2_path) as file:
         chat_format = ChatFormat.from_gguf(file, Tokenizer.from_gguf(file))
     play(chat_format, random.Random(seed), turns=8)
+
+
+# --- what clients do to the rest of a conversation ---------------------------
+
+
+def sent_twice(first: list[Message], again: list[Message]) -> tuple[list[Message], list[Message]]:
+    """What a model is told of both."""
+    memory = ReplayMemory(now=lambda: datetime(2030, 5, 17, 23, 58))
+    return memory.recall(first, note=True), memory.recall(again, note=True)
+
+
+FOUND = Message("tool", '{"a": 1, "b": {"c": 2, "d": 3}}', tool_call_id="id0")
+ASKED = [*QUESTION, calling('{"x": 1, "y": 2}')]
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ([*QUESTION], [QUESTION[0], Message("user", "Hi \n")]),
+        ([*QUESTION], [Message("system", "\nBe brief."), QUESTION[1]]),
+        ([*ASKED, FOUND], [*ASKED, replace(FOUND, text='{"b":{"d":3,"c":2},"a":1}')]),
+        ([*ASKED, FOUND], [*ASKED, replace(FOUND, tool_call_id="other")]),
+        ([*ASKED, FOUND], [*QUESTION, calling('{"y":2,"x":1}'), FOUND]),
+        (
+            [Message("system", "Now: 2030-05-17 23:58:01"), QUESTION[1]],
+            [Message("system", "Now: 2030-05-17 23:59:44"), QUESTION[1]],
+        ),
+        (
+            [Message("system", "x-anthropic-billing-header: cch=1;\nHelp."), QUESTION[1]],
+            [Message("system", "x-anthropic-billing-header: cch=2;\nHelp."), QUESTION[1]],
+        ),
+        (
+            [Message("system", "x-anthropic-billing-header: cch=1;\nHelp."), QUESTION[1]],
+            [Message("system", "x-anthropic-billing-header: cch=2;\nHelp."), FOUND],
+        ),
+    ],
+)
+def test_what_says_the_same_is_told_as_it_was_first(
+    first: list[Message], again: list[Message]
+) -> None:
+    told, told_again = sent_twice(first, again)
+    assert told == first
+    assert told_again == [*first[:-1], again[-1] if again[-1] is FOUND else first[-1]]
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (QUESTION, [QUESTION[0], Message("user", "  Hi")]),
+        (QUESTION, [Message("system", "Be  brief."), QUESTION[1]]),
+        ([*ASKED, FOUND], [*ASKED, replace(FOUND, text='{"a": 1, "b": {"c": 3, "d": 2}}')]),
+        ([*ASKED, FOUND], [*ASKED, replace(FOUND, text='["a", 1]')]),
+        ([*ASKED, FOUND], [*QUESTION, calling('{"y": 1, "x": 2}'), FOUND]),
+        (
+            [Message("system", "Now: 2030-05-17 23:58:01"), QUESTION[1]],
+            [Message("system", "Now: 2030-05-17 23:59:44"), Message("user", "Another talk")],
+        ),
+        (
+            [Message("system", "Open from 9:00."), QUESTION[1]],
+            [Message("system", "Open from 10:00."), QUESTION[1]],
+        ),
+    ],
+)
+def test_what_says_something_else_is_told_as_it_is(
+    first: list[Message], again: list[Message]
+) -> None:
+    assert sent_twice(first, again)[1] == again
+
+
+def test_looking_changes_nothing_that_is_told_later() -> None:
+    memory = ReplayMemory()
+    memory.recall([QUESTION[0], Message("user", "Hi\n")])
+    assert memory.recall(QUESTION, note=True) == QUESTION
+
+
+def test_a_reply_that_comes_back_in_two_messages_is_one() -> None:
+    memory = ReplayMemory()
+    calls = calling('{"a": 1}').tool_calls
+    memory.remember(QUESTION, "I look.", (7, 8, 9), calls)
+    cut = [Message("assistant", "I look.", reasoning="Hm."), calling('{"a":1}')]
+    told = memory.recall([*QUESTION, *cut, RESULT])
+    assert [m.sampled_ids for m in told] == [None, None, (7, 8, 9), None]
+    two_calls = memory.recall([*QUESTION, calling("{}"), calling("[]"), RESULT])
+    assert [len(m.tool_calls) for m in two_calls] == [0, 0, 2, 0]
+    apart = [*QUESTION, Message("assistant", "One."), Message("assistant", "Two."), RESULT]
+    assert memory.recall(apart) == apart
+
+
+def test_replies_are_known_after_a_restart(tmp_path: Path) -> None:
+    shelf = SavedReplies(tmp_path / "replies.sqlite3", b"vocabulary")
+    ReplayMemory(shelf=shelf).remember(QUESTION, "Hello there", (5, 6))
+    later = ReplayMemory(shelf=shelf)
+    assert later.recall(with_reply("Hello there\n"))[2].sampled_ids == (5, 6)
+    shelf.close()
+    assert later.recall(with_reply("Hello there"))[2].sampled_ids == (5, 6)
+    assert ReplayMemory().recall(with_reply("Hello there"))[2].sampled_ids is None
+
+
+def test_messages_that_were_seen_are_bounded() -> None:
+    memory = SeenMessages(max_bytes=20_000)
+    for number in range(100):
+        memory.note(bytes([number] * 16), Message("user", "x" * number * 10))
+        assert memory.nbytes <= 20_000
+    assert memory.first(bytes([99] * 16)) is not None and memory.first(bytes(16)) is None
