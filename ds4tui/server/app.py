@@ -14,7 +14,7 @@ from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import Ds4Error
 from ds4tui.server import endpoints
 from ds4tui.server.auth import BearerAuth
-from ds4tui.server.callers import LocalCallers
+from ds4tui.server.callers import LocalCallers, is_loopback
 from ds4tui.server.errors import handle_ds4_error, handle_http_exception, handle_internal_error
 from ds4tui.server.requestlog import RequestLog
 from ds4tui.server.service import KEEP_ALIVE_S, Service
@@ -56,6 +56,12 @@ def create_app(
         },
     )
     app.router.redirect_slashes = False  # a redirect would repeat the client's Host header
-    app.state.service = Service(assistant, defaults or SamplingDefaults(), keep_alive_s)
+    app.state.service = Service(
+        assistant,
+        defaults or SamplingDefaults(),
+        keep_alive_s,
+        # What others wrote is for those who have the key, or sit at this machine.
+        shows_texts=bool(api_key) or is_loopback(host),
+    )
     app.state.endpoints = tuple(route.path for route in ROUTES)
     return app

@@ -1,7 +1,6 @@
 """The endpoints: each reads its request, asks the assistant, and answers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ds4tui.assistant import Job, Listener
-from ds4tui.server.body import finite, json_bytes, read_body, require_json
+from ds4tui.server.body import json_bytes, read_body, require_json
+from ds4tui.server.cache_json import cache_json
 from ds4tui.server.hangup import ClientGone, until_hang_up
 from ds4tui.server.jobs import JobEvents
 from ds4tui.server.openai_chat import ChatCall, parse_chat
@@ -59,9 +59,9 @@ def _model(service: Service) -> dict[str, Any]:
 
 
 async def cache(request: Request) -> Response:
-    """EngineStats as JSON: what is resident, and `decision`, how the last prompt was met."""
-    stats = finite(asdict(Service.of(request).assistant.stats))
-    return json_response({"object": "cache", **stats})
+    """The panels: what is resident and held beside it, sessions, decisions with their reasons."""
+    service = Service.of(request)
+    return json_response(cache_json(service.assistant.stats, service.shows_texts))
 
 
 async def chat_completions(request: Request) -> Response:

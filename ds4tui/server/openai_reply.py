@@ -24,9 +24,10 @@ from ds4tui.events import (
     ToolCallBegun,
     ToolCallEnded,
 )
+from ds4tui.server.cache_json import kv_json
 from ds4tui.server.errors import as_ds4_error, error_object
 from ds4tui.server.jobs import JobEvents
-from ds4tui.server.service import kv_json, usage_json
+from ds4tui.server.service import usage_json
 from ds4tui.server.sse import EventWriter
 
 # What OpenAI documents for "very unlikely"; JSON cannot hold the -inf of a masked token.

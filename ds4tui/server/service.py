@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
-from ds4tui.events import Decision, Usage
+from ds4tui.events import Usage
 from ds4tui.server.errors import ApiError
 from ds4tui.server.jobs import ActiveJobs
 
@@ -21,6 +21,7 @@ class Service:
     assistant: Assistant
     defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     keep_alive_s: float = KEEP_ALIVE_S
+    shows_texts: bool = True  # whether /v1/cache shows pieces of conversations
     jobs: ActiveJobs = field(default_factory=ActiveJobs)
     started_s: int = field(default_factory=lambda: int(time.time()))
 
@@ -50,24 +51,4 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
-
-
-def kv_json(decision: Decision | None) -> dict[str, Any] | None:
-    """Our extension field `kv`: what was kept of the KV state, what was computed, and why."""
-    if decision is None:
-        return None
-    return {
-        "kind": decision.kind,
-        "reason": decision.reason,
-        "source": decision.source,
-        "grade": decision.grade,
-        "live": decision.live,
-        "prompt": decision.prompt,
-        "common": decision.common,
-        "kept": decision.kept,
-        "dropped": decision.dropped,
-        "evaluated": decision.evaluated,
-        "images": decision.images,
-        "divergence": decision.divergence,
     }

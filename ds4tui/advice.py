@@ -1,0 +1,79 @@
+"""What a cause means in plain words, and what helps against it: for panels, -p and clients.
+
+Keyed by the values of ds4tui.cache.causes.Cause, as decisions carry them. Nothing here decides
+why something was computed again; the engine does.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One sentence each; `help` is "" where there is nothing to do about it."""
+
+    meaning: str
+    help: str = ""
+
+
+_ADVICE = {
+    "reply re-serialised": Advice(
+        "A reply came back in other words or another layout than it was written in.",
+        "Have the client send replies back unchanged, white space included.",
+    ),
+    "thinking dropped": Advice(
+        "Reasoning that was part of an earlier turn is left out of the prompt now.",
+        "Send reasoning_content back with each reply, or switch thinking off.",
+    ),
+    "tool arguments reordered": Advice(
+        "A tool call came back with its arguments in another order or layout.",
+        "Have the client send the arguments back as the text that it received.",
+    ),
+    "system text changed": Advice(
+        "The system prompt is another one, and all that stands behind it has to follow.",
+        "Keep clocks, counters and file lists out of the system prompt, or put them at the end of "
+        "the last message.",
+    ),
+    "tools changed": Advice(
+        "Other tools are offered, or the same in another order; they stand before the messages.",
+        "Offer the same tools in the same order for a whole conversation.",
+    ),
+    "image replaced": Advice("Another picture stands where one stood before."),
+    "image removed": Advice(
+        "A picture of an earlier message is not sent any more.",
+        "Have the client keep earlier pictures in the conversation.",
+    ),
+    "early message edited": Advice(
+        "A message before the last one was changed; what stands behind it is computed again.",
+        "Have the client only add messages; if it shortens its history, let it do so rarely and "
+        "much at once.",
+    ),
+    "other conversation": Advice(
+        "Another conversation was asked for than those that are held.",
+        "More sessions (--sessions N) keep several conversations live at once.",
+    ),
+    "window wrapped": Advice(
+        "This model's layers see only the last tokens, and the rows behind that window are gone.",
+    ),
+    "snapshot evicted": Advice(
+        "The snapshot that stood there had to make room.",
+        "More memory for the cache keeps more snapshots: a shorter context or fewer sessions leave "
+        "more of it.",
+    ),
+    "branch evicted": Advice(
+        "This branch was held once and had to make room.",
+        "More memory for the cache keeps more branches: a shorter context or fewer sessions leave "
+        "more of it.",
+    ),
+    "model changed": Advice(
+        "Another model was opened; what the last one computed is of no use to it."
+    ),
+    "session poisoned": Advice(
+        "An earlier failure left a state that cannot be trusted, so it was given up.",
+        "The log file has the failure.",
+    ),
+}
+
+
+def advice(cause: str | None) -> Advice | None:
+    """What is known about a cause; None for none, and for one that is not known here."""
+    return _ADVICE.get(cause) if cause else None
