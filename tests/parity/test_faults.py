@@ -33,6 +33,17 @@ def cold(ids: Sequence[int]) -> np.ndarray:
     return _cold(tuple(ids))
 
 
+@cache
+def _cold_gemma_once(ids: tuple[int, ...]) -> np.ndarray:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DS4TUI_KERNELS", "reference")
+        return last_logits(load(golden_path("gemma3")), ids)
+
+
+def _cold_gemma(ids: Sequence[int]) -> np.ndarray:
+    return _cold_gemma_once(tuple(ids))
+
+
 FILE_FAULTS = faults.FILE_FAULTS | family_faults.FILE_FAULTS
 
 
@@ -78,6 +89,18 @@ def test_a_fault_of_the_state_is_seen(name: str) -> None:
     faulty = faults.FaultyModel(model(), faults.STATE_FAULTS[name])
     with pytest.raises(AssertionError, match="logits differ by"):
         check_reuse(Session(faulty, CHUNKS), cold, "llama")
+
+
+@pytest.mark.parametrize("name", ["no fault", *faults.STATE_FAULTS])
+def test_a_fault_of_a_state_with_windows_is_seen(name: str) -> None:
+    """Among them the last token fed twice on an exact hit."""
+    gemma = load(golden_path("gemma3"))
+    kinds = faults.STATE_FAULTS | {"no fault": faults.FaultyState}
+    session = Session(faults.FaultyModel(gemma, kinds[name]), CHUNKS)
+    if name == "no fault":
+        return check_reuse(session, _cold_gemma, "gemma3")
+    with pytest.raises(AssertionError, match="logits differ by"):
+        check_reuse(session, _cold_gemma, "gemma3")
 
 
 def test_a_common_prefix_taken_too_long_is_seen() -> None:

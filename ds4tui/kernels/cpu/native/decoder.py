@@ -84,7 +84,9 @@ class NativeDecoder:
         """As `kernels.decoder.Decoder`."""
         given = self._given(source)
         count, first = len(given), layers[0].length
-        caches = (CacheStruct * len(layers))(*(self._cache(layer, count) for layer in layers))
+        caches = (CacheStruct * len(layers))(
+            *(self._cache(layer, first, count) for layer in layers)
+        )
         wanted = {"none": 0, "last": 1, "all": count}[logits]
         result = np.empty((wanted, self._model.head.out), np.float32)
         factors = [np.ascontiguousarray(turn.factors) for turn in turns]
@@ -106,11 +108,14 @@ class NativeDecoder:
             return np.ascontiguousarray(host_view(source))
         return np.ascontiguousarray(source, np.int64)
 
-    def _cache(self, layer: NativeAppender, count: int) -> CacheStruct:
+    def _cache(self, layer: NativeAppender, first: int, count: int) -> CacheStruct:
         shape = self._blocks[0].shape
         keys, values = layer.reserved(
             count, (shape.kv_heads, shape.key_size), (shape.kv_heads, shape.value_size)
         )
+        if not 0 <= first - layer.base <= keys.shape[2] - count:
+            # Else the kernel would write outside of them.
+            raise ValueError(f"A layer has no place for rows {first} to {first + count}.")
         return CacheStruct(keys.ctypes.data, values.ctypes.data, keys.shape[2], layer.base)
 
     def _model_of(self, ends: Ends, blocks: Sequence[NativeBlock]) -> ModelStruct:
