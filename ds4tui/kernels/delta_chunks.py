@@ -5,6 +5,9 @@ With G the sums of g within a chunk, X = (I + A)^-1 and A_ij = β_i e^(G_i - G_j
     O  = e^G Q Sᵀ + B U,            B_ij = e^(G_i - G_j) q_i·k_j   for j <= i
     S' = e^(G_C) S + Uᵀ (e^(G_C - G) K)
 Only what reads S goes from chunk to chunk; the rest is done for all of them at once.
+
+MLX multiplies float32 on CUDA in TF32, which keeps 10 bits of each factor: a state that hundreds
+of rows write to must not be made of those. `product` splits the factors so that all bits count.
 """
 
 import mlx.core as mx
@@ -12,6 +15,7 @@ import mlx.core as mx
 from ds4tui.kernels.delta import delta_steps
 
 CHUNK = 64  # rows; a power of 2
+_TEN_BITS = 0xFFFFE000  # sign, exponent and 10 bits of a float32
 STEPS_MAX = 4  # rows up to which a step at a time is less work
 
 
@@ -27,19 +31,37 @@ def delta_chunks(
     keys, lower = k.swapaxes(-1, -2), mx.tril(mx.ones((CHUNK, CHUNK)))
     # Above the diagonal the difference is positive, and its power might not be finite.
     between = mx.exp(mx.minimum(sums - sums.swapaxes(-1, -2), 0)) * lower
-    solved = _inverse(mx.tril(rates * between * (k @ keys), -1))
-    new, read = solved @ (rates * v), solved @ (rates * mx.exp(sums) * k)
-    mixing, queries = between * (q @ keys), mx.exp(sums) * q
+    solved = _inverse(mx.tril(rates * between * product(k, keys), -1))
+    new, read = product(solved, rates * v), product(solved, rates * mx.exp(sums) * k)
+    mixing, queries = between * product(q, keys), mx.exp(sums) * q
     ends = sums[..., -1:, :]
     kept, written = mx.exp(ends), mx.exp(ends - sums) * k
-    outs = []
+    reading, outs = mx.concatenate([read, queries], axis=-2), []
     for i in range(q.shape[0]):
         before = state.swapaxes(-1, -2)
-        changes = new[i] - read[i] @ before
-        outs.append(queries[i] @ before + mixing[i] @ changes)
-        state = kept[i] * state + changes.swapaxes(-1, -2) @ written[i]
+        found, mixed = mx.split(product(reading[i], before), 2, axis=-2)
+        changes = new[i] - found
+        outs.append(mixed + product(mixing[i], changes))
+        state = kept[i] * state + product(changes.swapaxes(-1, -2), written[i])
     heads_first = mx.concatenate(outs, axis=1)
     return heads_first.swapaxes(0, 1)[:count], state
+
+
+def product(a: mx.array, b: mx.array) -> mx.array:
+    """a @ b, exact but for float32's rounding where factors are cut to 10 bits: each is a sum of
+    one of so many bits and of what is left, and the product of the two rests is left out."""
+    (coarse_a, fine_a), (coarse_b, fine_b) = _split(a), _split(b)
+    left = mx.concatenate([coarse_a, fine_a, coarse_a], axis=-1)
+    return multiplied(left, mx.concatenate([coarse_b, coarse_b, fine_b], axis=-2))
+
+
+def multiplied(a: mx.array, b: mx.array) -> mx.array:
+    return a @ b
+
+
+def _split(x: mx.array) -> tuple[mx.array, mx.array]:
+    coarse = (x.view(mx.uint32) & mx.array(_TEN_BITS, mx.uint32)).view(mx.float32)
+    return coarse, x - coarse
 
 
 def _chunked(x: mx.array) -> mx.array:
@@ -56,6 +78,6 @@ def _inverse(below: mx.array) -> mx.array:
     while size < CHUNK:
         block = rows // size
         joins = (block[:, None] == block + 1) & (block % 2 == 0)
-        inverse = inverse - inverse @ (below * joins) @ inverse
+        inverse = inverse - product(product(inverse, below * joins), inverse)
         size *= 2
     return inverse

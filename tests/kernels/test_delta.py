@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ds4tui.kernels import delta_chunks as rule_in_chunks
 from ds4tui.kernels import hybrid_checks
 from ds4tui.kernels.cpu import delta as host
 from ds4tui.kernels.cpu.delta import HostDelta
@@ -302,6 +303,27 @@ def test_a_rule_without_decay_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             right = getattr(host, form)
             patch.setattr(host, form, keeping)
             assert "delta, rows" in hybrid_checks.host_hybrid_blocks()
+
+
+def test_the_rule_in_chunks_keeps_all_bits_where_factors_are_cut_to_ten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As MLX multiplies float32 on CUDA."""
+
+    def cut(x: mx.array) -> mx.array:
+        bits = x.view(mx.uint32) + mx.array(0x1000, mx.uint32)
+        return (bits & mx.array(0xFFFFE000, mx.uint32)).view(mx.float32)
+
+    monkeypatch.setattr(rule_in_chunks, "multiplied", lambda a, b: cut(a) @ cut(b))
+    shape = DeltaShape(2, 4, 32, 24, 4, 1e-6, tiled=False)
+    drawn = draw(np.random.default_rng(3), shape, 200)
+    out, state = expected(drawn, shape)
+    got, last = drawn.run(rule("device chunks", shape), [])
+    np.testing.assert_allclose(got, out, atol=3e-5)
+    np.testing.assert_allclose(last, state, atol=3e-5)
+    assert hybrid_checks.chunked_rule() == ""
+    monkeypatch.setattr(rule_in_chunks, "product", rule_in_chunks.multiplied)
+    assert "differs from the reference" in hybrid_checks.chunked_rule()
 
 
 def test_a_fused_rule_that_takes_the_state_transposed_is_seen(
