@@ -6,14 +6,17 @@ was sampled so that the same reply, sent back by whoever, renders to the very sa
 It imports neither mlx nor textual nor starlette: the engine is passed in.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message, Tool
-from ds4tui.chat.rendering import ChatFormat
+from ds4tui.chat.remembered import LatestTimelines, TextNumbers
+from ds4tui.chat.rendering import ChatFormat, Rendering
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.reply_reader import ReplyReader
 from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
@@ -27,6 +30,8 @@ from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
 _NEVER = -1e4  # added to a logit: no other is that low
+
+log = logging.getLogger(__name__)
 
 _BYTES_MAX = 4  # of a character in UTF-8; no text has more tokens than bytes
 
@@ -73,6 +78,8 @@ class Assistant:
         self.format = chat_format
         self._engine = engine
         self._replay = ReplayMemory()
+        self._latest = LatestTimelines()
+        self._least_tokens = TextNumbers(lambda text: chat_format.tokenizer.least_tokens(text))
         self._lock = threading.Lock()
 
     @property
@@ -90,9 +97,23 @@ class Assistant:
         Raises RequestError for messages that make no conversation, TemplateError if the
         model's template fails on them.
         """
+        return self._laid_out(messages, tools, thinking).timeline
+
+    def _laid_out(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        thinking: bool | None,
+        note: bool = False,
+    ) -> Rendering:
         with self._lock:
-            known = self._replay.recall(messages)
-        return self.format.render(known, tools, thinking)
+            known = self._replay.recall(messages, note)
+        rendering = self.format.laid_out(known, tools, thinking)
+        for words in rendering.notes:
+            log.debug("%s", words)
+        # What no reply was remembered for may still spell what is resident.
+        resident = self._latest.nearest(rendering.timeline)
+        return rendering if resident is None else self.format.aligned(rendering, resident)
 
     def chat(
         self,
@@ -114,7 +135,7 @@ class Assistant:
         everything arrives as events. `before_start` is called when the messages are rendered,
         which may take seconds: if it raises, there is no job."""
         self._require_room(*_texts(messages, tools))
-        timeline = self.render(messages, tools, thinking)
+        rendering = self._laid_out(messages, tools, thinking, note=True)
         reader = self._reader(tools if may_call else (), thinking)
         if tools and not may_call:
             sampling = self._without_calls(sampling)
@@ -124,13 +145,14 @@ class Assistant:
             # After a stop string, or with control tokens, the sampled ids say more than was shown:
             # such a reply is rendered from its text, so that no state holds what nobody saw.
             if isinstance(event, Finished) and not self._says_more(event):
+                self._latest.put(rendering.timeline.extended(event.token_ids))
                 with self._lock:
                     self._replay.remember(messages, reader.text, event.token_ids, reader.calls)
             for each in told:
                 listener(each)
 
         before_start()
-        return self._submit(timeline, sampling, remember, origin)
+        return self._submit(rendering.timeline, sampling, remember, origin, rendering.outline)
 
     def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
         thoughts = None
@@ -152,7 +174,7 @@ class Assistant:
         stripped = [text.strip() for text in texts]  # as templates may have it
         if sum(map(len, stripped)) * _BYTES_MAX <= context:
             return
-        least = sum(map(self.format.tokenizer.least_tokens, stripped))
+        least = sum(map(self._least_tokens.of, stripped))
         if least > context:
             raise ContextOverflow(least, context, at_least=True)
 
@@ -173,10 +195,15 @@ class Assistant:
         return self._submit(Timeline.of(ids), sampling, listener, origin)
 
     def _submit(
-        self, timeline: Timeline, sampling: SamplingParams, listener: Listener, origin: Origin
+        self,
+        timeline: Timeline,
+        sampling: SamplingParams,
+        listener: Listener,
+        origin: Origin,
+        outline: Outline = (),
     ) -> Job:
         stops = self.format.stop_token_ids
-        request = GenerateRequest(timeline, sampling, origin, stops)
+        request = GenerateRequest(timeline, sampling, origin, stops, outline)
         return self._engine.submit(request, listener)
 
     def close(self, timeout_s: float = 10.0) -> None:

@@ -15,9 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from ds4tui.assistant import Assistant, ModelInfo
+from ds4tui.cache.outline import Turn
 from ds4tui.cache.plan import plan_sync
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message, Tool
+from ds4tui.chat.outlining import opening_turn, turn_of
+from ds4tui.chat.rendering import Rendering
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
@@ -57,15 +60,30 @@ class FakeChatFormat:
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
     ) -> Timeline:
+        return self.laid_out(messages, tools, thinking).timeline
+
+    def laid_out(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Rendering:
         if not messages:
             raise RequestError("There are no messages.", param="messages")
         told = [Message("system", "\n".join(t.parameters for t in tools))] if tools else []
         ids: list[int] = []
+        turns: list[Turn] = []
         for message in [*told, *messages]:
             known = message.sampled_ids
             body = list(known) if known is not None else self.tokenizer.encode(_as_text(message))
+            start = len(ids)
             ids += [ROLE_IDS[message.role], *body, END_OF_TURN]
-        return Timeline.of([*ids, ROLE_IDS["assistant"]])
+            turns.append(turn_of(message, start, len(ids), thinks=False))
+        ids.append(ROLE_IDS["assistant"])
+        return Rendering(Timeline.of(ids), (*turns, opening_turn(len(ids) - 1, len(ids))))
+
+    def aligned(self, wanted: Rendering, resident: Timeline) -> Rendering:
+        return wanted  # a byte a token: there is one way to spell a text
 
     def render_text(self, messages: Sequence[Message]) -> str:
         ids = self.render(messages).ids.tolist()

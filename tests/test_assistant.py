@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ds4tui.assistant import Assistant
 from ds4tui.chat.messages import Message, Tool, ToolCall
+from ds4tui.chat.rendering import ChatFormat
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.worker import Engine
@@ -26,8 +28,9 @@ from ds4tui.events import (
     ToolCallEnded,
     ToolCallRejected,
 )
+from tests.chat import formats
 from tests.fake_model import END_OF_TURN, ROLE_IDS, ByteTokenizer, FakeModel, scripted
-from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, fake_info
+from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, FakeEngine, fake_info
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20)
 GREEDY_LONG = SamplingParams(temperature=0.0)
@@ -277,7 +280,7 @@ class NeverEncodes(FakeChatFormat):
         super().__init__()
         self.tokenizer.encode = None
 
-    def render(self, *arguments: Any) -> Any:
+    def laid_out(self, *arguments: Any) -> Any:
         raise AssertionError("rendered")
 
 
@@ -307,6 +310,26 @@ def test_complete_takes_the_text_as_it_is(fake: FakeAssistant) -> None:
     assert fake.complete("a<end>", GREEDY, log).wait(20)
     assert fake.engine.requests[0].timeline.ids.tolist() == list(b"a<end>")
     assert log.text == "A reply."
+
+
+def test_requests_carry_where_their_turns_lie(fake: FakeAssistant) -> None:
+    fake.chat(HELLO, GREEDY, EventLog()).wait(20)
+    request = fake.engine.requests[0]
+    *turns, opening = request.outline
+    assert [turn.role for turn in turns] == [message.role for message in HELLO]
+    assert opening.role == "opening" and opening.end == len(request.timeline)
+
+
+def test_a_reply_that_is_not_remembered_is_spelt_as_it_is_resident(tmp_path: Path) -> None:
+    """Its conversation began otherwise, and yet its text is what is resident."""
+    chat_format = ChatFormat(formats.tokenizer(tmp_path), formats.CORPUS["chatml"])
+    engine = FakeEngine(reply="th", context_tokens=4096)
+    assistant = Assistant(fake_info(), engine, chat_format)
+    assistant.chat(HELLO, GREEDY, EventLog()).wait(20)  # the fake samples byte by byte
+    more = [*HELLO, Message("assistant", "th?"), Message("user", "And?")]
+    known = [*HELLO, Message("assistant", "th?", (*b"th", ord("?"))), Message("user", "And?")]
+    assert assistant.render(more) == chat_format.render(known) != chat_format.render(more)
+    assistant.close()
 
 
 def test_requests_carry_origin_sampling_and_stop_tokens(fake: FakeAssistant) -> None:

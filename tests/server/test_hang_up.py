@@ -119,14 +119,14 @@ def test_while_the_prompt_is_rendered(serve: Serve) -> None:
     running = serve()
     running.engine.hold()
     rendering, go_on = threading.Event(), threading.Event()
-    render = running.assistant.format.render
+    render = running.assistant.format.laid_out
 
     def slow_render(*arguments: Any) -> Any:
         rendering.set()
         assert go_on.wait(20)
         return render(*arguments)
 
-    running.assistant.format.render = slow_render
+    running.assistant.format.laid_out = slow_render
     sock = running.connect()
     sock.sendall(request_bytes(stream=False))
     assert rendering.wait(20)

@@ -179,7 +179,7 @@ def test_stopping_while_a_prompt_is_rendered(serve: Serve) -> None:
     running = serve()
     running.engine.hold()
     rendering, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-    render, chat = running.assistant.format.render, running.assistant.chat
+    render, chat = running.assistant.format.laid_out, running.assistant.chat
 
     def told_chat(*arguments: Any) -> Any:
         try:
@@ -192,7 +192,7 @@ def test_stopping_while_a_prompt_is_rendered(serve: Serve) -> None:
         assert go_on.wait(20)
         return render(*arguments)
 
-    running.assistant.format.render, running.assistant.chat = slow_render, told_chat
+    running.assistant.format.laid_out, running.assistant.chat = slow_render, told_chat
     sock = running.connect()
     body = b'{"messages": [{"role": "user", "content": "Hello"}]}'
     head = (
