@@ -230,10 +230,9 @@ def _cause(
     has_window: bool,
     emptied: Cause | None,
 ) -> Cause | None:
-    nearest = _nearest(situation.offers.rows, situation.common)
+    nearest = None if situation.common == held else _nearest(situation.offers.rows, held)
     side = live if nearest is None else Side(nearest.end, nearest.outline, nearest.spans)
-    at = situation.common if nearest is None else nearest.reach
-    why_parted = divergence_cause(side, wanted, at) if at >= held and side.length else None
+    why_parted = divergence_cause(side, wanted, held) if side.length else None
     replayed = min(held, situation.limit) - way.kept
     lost = lost_cause(situation.offers.lost, held, way.kept, min(held, situation.limit))
     if lost is not None:
@@ -244,10 +243,9 @@ def _cause(
     return why_parted or (emptied if not situation.live else None)
 
 
-def _nearest(rows: Sequence[HeldRows], live_common: int) -> HeldRows | None:
-    """The holder that shares more with the wanted timeline than the live state does."""
-    nearest = max(rows, key=lambda held: held.reach, default=None)
-    return nearest if nearest is not None and nearest.reach > live_common else None
+def _nearest(rows: Sequence[HeldRows], held: int) -> HeldRows | None:
+    """The holder that shares all that is held, where the live state does not."""
+    return next((rows_ for rows_ in rows if rows_.reach == held), None)
 
 
 def _kind(situation: Situation, way: Way) -> PlanKind:

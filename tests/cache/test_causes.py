@@ -177,6 +177,18 @@ def test_the_cause_is_sought_where_most_is_shared() -> None:
     assert (plan.kept, plan.cause) == (25, Cause.EARLY_MESSAGE_EDITED)
 
 
+def test_what_cannot_be_reached_explains_nothing() -> None:
+    """A segment that shares more, but rows before it are nowhere: not where they part."""
+    mine, theirs = outline(U1, reply(), U2), outline(U1, reply(), U3)
+    far = HeldRows(1, "segment", 22, 30, 28, outline=theirs)
+    sides = {"live_outline": mine, "wanted_outline": outline(U1, reply("edited"), U3)}
+    plan = _plan(*sharing(30, 30, 15), offers=Offers((far,)), **sides)
+    assert (plan.held, plan.cause) == (15, Cause.EARLY_MESSAGE_EDITED)
+    tools = outline(system(tools=b"x"), U1, U2), outline(system(tools=b"y"), U1, U2)
+    sides = {"live_outline": tools[0], "wanted_outline": tools[1]}
+    assert _plan(*sharing(30, 30, 5), offers=Offers((far,)), **sides).cause is Cause.TOOLS_CHANGED
+
+
 def test_fork_points_are_borders_of_turns_and_images() -> None:
     timeline = with_images(1, 2, A, 3)
     turns = (Turn(0, 1, "user", b""), Turn(1, 4, "user", b""), Turn(4, 6, "user", b""))

@@ -253,6 +253,44 @@ def test_beginning_where_another_begins_is_not_leaning_on_it() -> None:
     assert short in held and long not in held
 
 
+def test_a_snapshot_is_worth_the_replay_that_it_saves() -> None:
+    tier = tier_of(180)
+    far = snapshot(tier, branch(0, 400, 1), rows=30)
+    near = snapshot(tier, branch(0, 420, 1), rows=30)
+    other = snapshot(tier, branch(0, 100, 2), rows=30)
+    assert None not in (far, near, other)
+    assert tier.make_room(100 * ROW)
+    (note,) = tier.drain_notes()
+    assert (note.kind, note.tokens) == ("evicted", 20)
+    assert note.reason.startswith("snapshot at 420: ")
+
+
+def test_a_copy_is_worth_its_rows_once_the_original_was_taken() -> None:
+    tier = tier_of(1_000)
+    key = park(tier, branch(0, 500, 1))
+    copied = segment(tier, branch(0, 300, 1), 100)
+    park(tier, branch(0, 50, 2))
+    assert key is not None
+    tier.take_parked(key)
+    assert tier.make_room(751 * ROW)
+    assert [note.tokens for note in tier.drain_notes()] == [50]
+    assert tier.handle(copied or 0) is not None
+
+
+def test_a_snapshot_where_branches_part_is_not_thinned() -> None:
+    tier = tier_of(100)
+    timeline = branch(4_000, 4_000)
+    live(tier, timeline)
+    for at in range(100, 2_001, 100):
+        snapshot(tier, timeline.prefix(at), rows=5, point="chunk")
+    fork = tier.snapshots_of(timeline)[-2]
+    segment(tier, branch(fork, fork + 10, 3), fork)
+    for at in range(2_100, 4_001, 100):
+        snapshot(tier, timeline.prefix(at), rows=5, point="chunk")
+    assert fork in tier.snapshots_of(timeline)
+    assert len(tier.snapshots_of(timeline)) <= 10
+
+
 def test_what_nothing_leads_up_to_is_pruned_with_a_reason() -> None:
     tier = tier_of(10_000)
     holds = live(tier, branch(100, 500))

@@ -240,6 +240,20 @@ def test_a_parked_state_that_is_taken_makes_room_for_the_live_one() -> None:
     assert (plan.base, plan.put_away) == ("parked", "whole")
 
 
+def test_what_would_be_given_up_counts() -> None:
+    """Cutting the live state is faster, but there is no room for its tail; taking the parked one
+    makes room for all."""
+    live, wanted = sharing(1_000, 700, 500)
+    room = 400 * SIZES.row_bytes
+    plan = plan_of(live, wanted, parked(3, 2_000, 600), free_bytes=room)
+    assert (plan.base, plan.put_away, plan.base_tail) == ("parked", "whole", "tail")
+    assert plan.estimated_ms == 100 + 1_400 * 0.01
+
+
+def test_one_token_is_kept_aside_in_words() -> None:
+    assert "1 token of the old branch is kept aside" in plan_of(*sharing(100, 120, 99)).reason
+
+
 def test_the_end_of_a_parked_base_is_kept_aside() -> None:
     live, wanted = sharing(10, 1_100, 4)
     plan = plan_of(live, wanted, parked(3, 1_050, 1_000))
