@@ -132,7 +132,8 @@ class HostKVLayer(_AppendOnly):
         """The buffers, with room for `count` rows more, for a kernel that writes these itself:
         keys [heads, size, capacity], values [heads, capacity, size]. `keys` and `values` are
         (heads, size). The length stays until `written` is called."""
-        self._make_room(self.length + count, like_host_rows(keys, values))
+        if self.length + count > self._values.capacity:
+            self._make_room(self.length + count, like_host_rows(keys, values))
         assert self._keys.array is not None and self._values.array is not None
         return self._keys.array, self._values.array
 

@@ -106,14 +106,14 @@ def along(array: Array, axis: int, start: int, end: int) -> Array:
 
 
 def own_copies(arrays: Iterator[tuple[Array, int]]) -> tuple[Array, ...]:
-    """Copies of (array, row axis), each computed before the next is begun."""
-    return tuple(_own_copy(array, axis) for array, axis in arrays)
+    """Copies of (array, row axis), computed on return."""
+    copies = tuple(_own_copy(array, axis) for array, axis in arrays)
+    mx.eval([copy for copy in copies if isinstance(copy, mx.array)])
+    return copies
 
 
 def _own_copy(array: Array, axis: int) -> Array:
     if not isinstance(array, mx.array):
         return np.array(array, order="C")
     # mx.contiguous, copy and array may share the memory; a concatenation never does.
-    copy = mx.concatenate([array, along(array, axis, 0, 0)], axis=axis)
-    mx.eval(copy)
-    return copy
+    return mx.concatenate([array, along(array, axis, 0, 0)], axis=axis)

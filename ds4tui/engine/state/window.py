@@ -113,13 +113,17 @@ class _Window:
     def _write(self, *rows: Array) -> tuple[Array, ...]:
         """Append rows; views of all that their queries see, up to the last row."""
         count = rows[0].shape[self._buffers[0].axis]
-        self._make_room(count, rows)
+        if self._lacks_room(count):
+            self._make_room(count, rows)
         for buffer, new in zip(self._buffers, rows, strict=True):
             buffer.write(new, self.length - self.base)
         self.length += count
         views = tuple(buffer.view(0, self.length - self.base) for buffer in self._buffers)
         self._trim()
         return views
+
+    def _lacks_room(self, count: int) -> bool:
+        return self.length + count - self.base > self._buffers[0].capacity
 
     def _make_room(self, count: int, like: tuple[Array, ...]) -> None:
         """For `count` rows behind the last; those that are wanted no more make place. Buffers
@@ -186,7 +190,8 @@ class HostWindowLayer(_Window):
         self, count: int, keys: tuple[int, int], values: tuple[int, int]
     ) -> tuple[Floats, Floats]:
         """As HostKVLayer; the buffers' first row is that of position `base`."""
-        self._make_room(count, like_host_rows(keys, values))
+        if self._lacks_room(count):
+            self._make_room(count, like_host_rows(keys, values))
         assert self._keys.array is not None and self._values.array is not None
         return self._keys.array, self._values.array
 
