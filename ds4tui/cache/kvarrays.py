@@ -1,0 +1,131 @@
+"""KV rows and bounded parts as host memory: what the disk tier takes and gives. NumPy only.
+
+They answer as the engine's own do (`rows(layer, start, end)`, arrays with their row axes), so a
+session copies from a page as it copies from a segment. A dtype that NumPy does not have travels
+as the unsigned integer of its size, beside its name: "bfloat16" as uint16.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# By name: how the numbers lie in memory and in a file, little-endian.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "bfloat16": np.dtype("<u2"),
+    "float16": np.dtype("<f2"),
+    "float32": np.dtype("<f4"),
+    "float64": np.dtype("<f8"),
+    "bool": np.dtype("|b1"),
+    "int8": np.dtype("|i1"),
+    "int16": np.dtype("<i2"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+    "uint8": np.dtype("|u1"),
+    "uint16": np.dtype("<u2"),
+    "uint32": np.dtype("<u4"),
+    "uint64": np.dtype("<u8"),
+}
+
+
+def dtype_name(array: Array) -> str:
+    """Of an array whose dtype NumPy has. ValueError for one that no record can hold."""
+    name = array.dtype.name
+    if name not in DTYPES:
+        raise ValueError(f"arrays of {name} cannot be stored")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class HostRows:
+    """Rows of consecutive positions of one layer: in each of `arrays` they lie along its axis of
+    `axes`. `dtypes` are the names of what the arrays hold."""
+
+    arrays: tuple[Array, ...]
+    axes: tuple[int, ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, *arrays: Array, axes: tuple[int, ...]) -> "HostRows":
+        """Of arrays whose dtypes NumPy has."""
+        return cls(arrays, axes, tuple(dtype_name(array) for array in arrays))
+
+    @property
+    def count(self) -> int:
+        return int(self.arrays[0].shape[self.axes[0]]) if self.arrays else 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self.arrays)
+
+    def part(self, start: int, end: int) -> "HostRows":
+        """Rows `start` to `end` of these, as views. ValueError if they are not all there."""
+        if not 0 <= start <= end <= self.count:
+            raise ValueError(f"There are no rows {start} to {end} among {self.count}.")
+        cut = slice(start, end)
+        pairs = zip(self.arrays, self.axes, strict=True)
+        views = tuple(array[(slice(None),) * axis + (cut,)] for array, axis in pairs)
+        return HostRows(views, self.axes, self.dtypes)
+
+
+@dataclass(frozen=True, slots=True)
+class HostBounded:
+    """The bounded part of one layer at one position."""
+
+    arrays: tuple[Array, ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, *arrays: Array) -> "HostBounded":
+        """Of arrays whose dtypes NumPy has."""
+        return cls(arrays, tuple(dtype_name(array) for array in arrays))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self.arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPage:
+    """Rows [start, end) of all append-only layers; None for a layer that has none."""
+
+    start: int
+    end: int
+    layers: tuple[HostRows | None, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self.layers if layer is not None)
+
+    def has_rows(self, layer: int) -> bool:
+        return self.layers[layer] is not None
+
+    def rows(self, layer: int, start: int, end: int) -> HostRows | None:
+        """Views; positions are those of the sequence. ValueError if they are not all there."""
+        held = self.layers[layer]
+        if not self.start <= start <= end <= self.end:
+            raise ValueError(f"No rows {start} to {end} in a page {self.start}..{self.end}.")
+        return None if held is None else held.part(start - self.start, end - self.start)
+
+    def from_row(self, start: int) -> "HostPage":
+        """The same page without its rows before `start`, as views."""
+        held = (self.rows(layer, start, self.end) for layer in range(len(self.layers)))
+        return HostPage(start, self.end, tuple(held))
+
+
+@dataclass(frozen=True, slots=True)
+class HostSnapshot:
+    """The bounded parts of all layers at one position (None for append-only layers), and the
+    logits of the next token [vocabulary] if they were stored."""
+
+    position: int
+    layers: tuple[HostBounded | None, ...]
+    logits: Array | None = None
+
+    @property
+    def nbytes(self) -> int:
+        held = sum(layer.nbytes for layer in self.layers if layer is not None)
+        return held + (0 if self.logits is None else int(self.logits.nbytes))
