@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Container, Horizontal
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
@@ -25,6 +25,7 @@ from textual.widgets import Footer
 from ds4tui.assistant import ModelInfo
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
+from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
 from ds4tui.tui import commands, wording
@@ -32,6 +33,7 @@ from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
+from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.messages import LinkChosen
@@ -58,6 +60,8 @@ SECOND_PRESS_S = 2.0
 WARNING_S = 15.0  # two sentences take their time
 LISTED_CONVERSATIONS = 1000
 WIDE_CELLS = 110  # from here on the panel stands beside the conversation
+BROAD_CELLS = 170  # from here on a decision's details stand beside the list, else below it
+TALL_CELLS = 36  # from here on the decisions stand below the conversation, else over it
 
 
 class Ds4App(App[None], inherit_bindings=False):
@@ -65,7 +69,8 @@ class Ds4App(App[None], inherit_bindings=False):
 
     CSS_PATH = "tui/ds4.tcss"
     TITLE = "ds4tui"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_CELLS, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_CELLS, "-wide"), (BROAD_CELLS, "-broad")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL_CELLS, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *commands.bindings(),
         Binding("ctrl+c,super+c", "copy_or_quit", show=False, priority=True),
@@ -89,6 +94,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._pull_model = pull_model
         self._check_model = check_model
         self._asked_to_stop_agents_for = ""
+        self._told_causes: set[str] = set()
         self._journal = Journal(store, self._tell_store_problem)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
@@ -104,7 +110,9 @@ class Ds4App(App[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield Header(id="header")
         with Horizontal(id="main"):
-            yield ChatView(self._settings, self._journal)
+            with Container(id="middle"):
+                yield ChatView(self._settings, self._journal)
+                yield DecisionsView(id="decisions")
             yield KVPanel(id="panel")
         yield Footer()
 
@@ -246,6 +254,20 @@ class Ds4App(App[None], inherit_bindings=False):
         screen, is_shown = self.screen_stack[0], self.query_one(KVPanel).display
         screen.set_class(not is_shown, "-panel")
         screen.set_class(is_shown, "-no-panel")
+
+    def switch_decisions(self) -> None:
+        decisions = self.query_one(DecisionsView)
+        if decisions.display:
+            self._hide_decisions()
+            return
+        decisions.display = True
+        self._show_meters()
+        decisions.focus_list()
+
+    @on(DecisionsView.Closed)
+    def _hide_decisions(self) -> None:
+        self.query_one(DecisionsView).display = False
+        self.chat_view.focus_prompt()
 
     def choose_theme(self) -> None:
         self.search_themes()
@@ -393,9 +415,19 @@ class Ds4App(App[None], inherit_bindings=False):
         view = PanelView(stats, opening, self._server.url)
         for meter in self.screen_stack[0].query(Meter):
             meter.show(view)
+        self.screen_stack[0].query_one(DecisionsView).show(view)
+        if stats is not None:
+            self._tell_tripwire(stats)
         is_at_work = stats is not None and stats.state in ("prefilling", "decoding")
         if not (self.is_busy or is_at_work or self._server.url) and self._poll is not None:
             self._poll.pause()
+
+    def _tell_tripwire(self, stats: EngineStats) -> None:
+        """Once for each cause; the panel says it as long as it is so."""
+        if stats.tripwire and stats.tripwire_cause not in self._told_causes:
+            self._told_causes.add(stats.tripwire_cause)
+            words = wording.tripwire(stats.tripwire, stats.tripwire_cause)
+            self.run_worker(self.chat_view.warn(*words))
 
     def _keep_polling(self) -> None:
         self._show_meters()

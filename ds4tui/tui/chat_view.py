@@ -19,7 +19,7 @@ from ds4tui.tui import commands, wording
 from ds4tui.tui.commands import Command
 from ds4tui.tui.completion import CompletionList
 from ds4tui.tui.journal import Journal
-from ds4tui.tui.messages import Notice, NoticeKind
+from ds4tui.tui.messages import Notice, NoticeKind, Warned
 from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import OpenChat
 from ds4tui.tui.panels import usage_words
@@ -152,6 +152,9 @@ class ChatView(Vertical):
             await self._journal.ask(lambda store: store.set_system(chat_id, new))
         await self.say(*wording.system_prompt_set(new, cost))
 
+    def focus_prompt(self) -> None:
+        self._prompt.focus()
+
     def restore(self, text: str) -> bool:
         """Put `text` into the prompt unless something stands there; whether it did."""
         if not text or self._prompt.text:
@@ -162,6 +165,10 @@ class ChatView(Vertical):
     async def say(self, message: str, hint: str = "", kind: NoticeKind = "information") -> None:
         """Say something in the transcript."""
         await self._transcript.add_notice(Notice(message, hint, kind), message)
+
+    async def warn(self, message: str, hint: str) -> None:
+        """Warn in the transcript; a person can put it away."""
+        await self._transcript.add_notice(Warned(message, hint), message)
 
     async def tell_error(self, error: Ds4Error) -> None:
         await self.say(error.message, error.hint, "error")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from textual.binding import Binding
 from textual.content import Content
 
-from ds4tui.tui.panels import HEADING, QUIET
+from ds4tui.tui.words import HEADING, QUIET
 
 
 class CommandHost(Protocol):
@@ -27,6 +27,7 @@ class CommandHost(Protocol):
     def switch_server(self) -> Any: ...
     def copy_answer(self) -> Any: ...
     def switch_panel(self) -> Any: ...
+    def switch_decisions(self) -> Any: ...
     def choose_theme(self) -> Any: ...
     def show_help(self) -> Any: ...
     def quit_app(self) -> Any: ...
@@ -86,6 +87,14 @@ COMMANDS: tuple[Command, ...] = (
         footer="Panel",
     ),
     Command(
+        "decisions",
+        "show or hide the decisions: what was kept and evaluated, and why",
+        lambda host, text: host.switch_decisions(),
+        keys=("f3",),
+        footer="Why",
+        aliases=("why",),
+    ),
+    Command(
         "serve",
         "switch the HTTP server on or off",
         lambda host, text: host.switch_server(),
@@ -134,6 +143,7 @@ OTHER_KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+up, ctrl+down", "scroll it by a line"),
     ("ctrl+home, ctrl+end", "to its beginning, to its end"),
     ("tab", "complete a /command, or move the focus"),
+    ("shift+up, shift+down", "in the decisions: scroll the chosen one's details"),
     ("ctrl+p", "command palette"),
     ("ctrl+c", "copy what is selected; twice: quit"),
 )

@@ -5,7 +5,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from ds4tui.tui.commands import Command, completions
-from ds4tui.tui.panels import QUIET
+from ds4tui.tui.words import QUIET
 
 
 class CompletionList(OptionList, can_focus=False):

@@ -5,10 +5,11 @@ was written, without Markdown, and its footer).
 """
 
 import logging
-from typing import Literal
+from typing import ClassVar, Literal
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -16,8 +17,8 @@ from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
 from ds4tui.tui.markdown import AnswerMarkdown
-from ds4tui.tui.panels import QUIET
 from ds4tui.tui.terminal_text import harmless
+from ds4tui.tui.words import QUIET
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,25 @@ class Notice(Static):
         if hint:
             parts.append(Content.styled(harmless(hint), QUIET))
         super().__init__(Content("\n").join(parts), classes=f"notice {kind}")
+
+
+class Warned(Notice, can_focus=True):
+    """A warning that can be put away, by a click or a key while it has the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,escape,delete", "put_away", "Put away", show=False)
+    ]
+
+    def __init__(self, message: str, hint: str) -> None:
+        how = "A click puts this away, so does Enter on it."
+        super().__init__(message, f"{hint}\n{how}", "warning")
+
+    def action_put_away(self) -> None:
+        self.display = False
+
+    def on_click(self) -> None:
+        if not self.screen.get_selected_text():
+            self.action_put_away()
 
 
 class Answer(Vertical):

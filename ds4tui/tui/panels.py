@@ -12,11 +12,29 @@ from textual.content import Content
 from ds4tui.assistant import ModelInfo
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision, PrefillProgress, Usage
+from ds4tui.tui.held import (
+    COMMON_MARK,
+    held_section,
+    notes_section,
+    resident_section,
+    sessions_section,
+    tripwire_section,
+)
 from ds4tui.tui.terminal_text import one_line
+from ds4tui.tui.words import (
+    HEADING,
+    QUIET,
+    bar,
+    cut,
+    duration_words,
+    percent,
+    rate_words,
+    row,
+    seconds_words,
+    section,
+    size_words,
+)
 
-HEADING = "bold $accent"
-QUIET = "dim"
-LABEL_CHARS = 10
 MIN_TITLE_CHARS = 12  # a shorter piece of a title says nothing
 
 
@@ -44,12 +62,23 @@ def prefill_words(progress: PrefillProgress) -> str:
 
 
 def decision_words(decision: Decision) -> str:
-    """The last decision in a few words: `extend +212`, `rewind -48 -> 1,902`, `cold 512`."""
+    """A decision in a few words: `extend +212`, `rewind -48 -> 1,902, then +4`,
+    `restore -> 1,902, then +4`, `cold 512`."""
     if decision.kind == "extend":
         return f"extend +{decision.evaluated:,}"
-    if decision.kind == "rewind":
-        return f"rewind -{decision.dropped:,} -> {decision.kept:,}, then +{decision.evaluated:,}"
-    return f"{decision.kind} {decision.evaluated:,}"
+    if decision.kind == "cold":
+        return f"cold {decision.evaluated:,}"
+    dropped = f" -{decision.dropped:,}" if decision.kind == "rewind" else ""
+    return f"{decision.kind}{dropped} -> {decision.kept:,}, then +{decision.evaluated:,}"
+
+
+_PUT_AWAY = {"whole": "parked", "tail": "kept aside", "drop": "given up"}
+
+
+def dropped_words(decision: Decision) -> str:
+    """How many tokens left the live state, and what became of them: `48, kept aside`."""
+    fate = _PUT_AWAY.get(decision.put_away)
+    return f"{decision.dropped:,}" + (f", {fate}" if fate and decision.dropped else "")
 
 
 def usage_words(usage: Usage, stop_reason: str, status: str = "complete") -> str:
@@ -100,50 +129,6 @@ def state_words(view: PanelView) -> str:
     return words + (f" · {stats.queued_jobs} queued" if stats.queued_jobs else "")
 
 
-def percent(part: float, whole: float) -> int:
-    """Rounded down, so that 100 means all of it."""
-    return int(100 * part / whole) if whole else 0
-
-
-def rate_words(tokens_per_s: float) -> str:
-    """`48.1 t/s`, `512 t/s`."""
-    return f"{tokens_per_s:,.{0 if tokens_per_s >= 100 else 1}f} t/s"
-
-
-def seconds_words(milliseconds: float) -> str:
-    """`85 ms`, `0.85 s`, `12.3 s`."""
-    if milliseconds < 100:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1e3
-    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-
-
-def duration_words(seconds: float) -> str:
-    """`10s`, `2m05s`, `1h03m`: rounded up, a wait is never shown as over before it is."""
-    whole = int(seconds) + (seconds > int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m{rest:02}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
-
-
-def size_words(count: float) -> str:
-    """Bytes as `94.4 MB` (powers of ten, as downloads and disks are labelled)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("the loop returns")
-
-
-def bar(fraction: float, width: int) -> Content:
-    """A bar of `width` cells, filled in halves of a cell; it can be read without colour."""
-    halves = round(max(0.0, min(1.0, fraction)) * width * 2)
-    full, rest = divmod(halves, 2)
-    filled = "━" * full + "╾" * rest
-    return Content.assemble((filled, "$accent"), ("─" * (width - len(filled)), QUIET))
-
-
 # Header
 
 
@@ -152,10 +137,10 @@ def header_content(info: ModelInfo | None, opening: str, title: str, width: int)
     model = _model_words(info) if info else (f"opening {opening}…" if opening else "no model")
     left = f" ds4tui  {model}"
     room = width - len(left) - 3
-    right = _cut(one_line(title), room) if room >= MIN_TITLE_CHARS else ""
+    right = cut(one_line(title), room) if room >= MIN_TITLE_CHARS else ""
     return Content.assemble(
         (" ds4tui", HEADING),
-        f"  {_cut(model, width - 10)}",
+        f"  {cut(model, width - 10)}",
         (right.rjust(max(0, width - len(left) - 1)), QUIET),
     )
 
@@ -171,53 +156,38 @@ def _model_words(info: ModelInfo) -> str:
 
 def kv_panel(view: PanelView, width: int) -> Content:
     """The side panel, `width` cells wide."""
-    sections = [_engine_section(view)]
-    if view.stats is not None:
+    stats = view.stats
+    sections: list[Content | None] = []
+    if stats is not None:
         sections = [
-            _resident_section(view.stats, width),
-            _decision_section(view.stats),
-            _speed_section(view.stats, width),
-            _session_section(view.stats),
-            *sections,
+            tripwire_section(stats),
+            resident_section(stats, width),
+            _decision_section(stats),
+            sessions_section(stats, width),
+            held_section(stats, width),
+            notes_section(stats),
+            _speed_section(stats, width),
+            _totals_section(stats),
         ]
-    sections.append(_server_section(view.server_url))
-    return Content("\n\n").join(sections)
-
-
-def _section(title: str, *lines: Content) -> Content:
-    return Content("\n").join([Content.styled(title, HEADING), *lines])
-
-
-def _row(label: str, value: str, style: str = "") -> Content:
-    return Content.assemble((label.ljust(LABEL_CHARS), QUIET), (value, style))
-
-
-def _resident_section(stats: EngineStats, width: int) -> Content:
-    resident, context = stats.resident_tokens, stats.context_tokens
-    return _section(
-        "KV cache",
-        _row("resident", f"{resident:,} / {context:,} ({percent(resident, context)}%)"),
-        bar(resident / context if context else 0.0, width),
-        _row("size", size_words(stats.kv_bytes)),
-        _row("weights", size_words(stats.weights_bytes)),
-    )
+    sections += [_engine_section(view), _server_section(view.server_url)]
+    return Content("\n\n").join(s for s in sections if s is not None)
 
 
 def _decision_section(stats: EngineStats) -> Content:
     decision = stats.decision
     if decision is None:
-        return _section("Last decision", Content.styled("none yet", QUIET))
+        return section("Last decision", Content.styled("none yet", QUIET))
     lines = [
         Content.styled(decision_words(decision), "bold"),
         Content(decision.reason),
-        _row("common", f"{decision.common:,} of {decision.live:,} resident"),
-        _row("kept", f"{decision.kept:,} of {decision.prompt:,} wanted"),
+        row(f"common {COMMON_MARK}", f"{decision.common:,} of {decision.live:,} resident"),
+        row("kept", f"{decision.kept:,} of {decision.prompt:,} wanted"),
     ]
     if decision.dropped:
-        lines.append(_row("dropped", f"{decision.dropped:,}", "$text-warning"))
+        lines.append(row("dropped", dropped_words(decision), "$text-warning"))
     if stopped := _stopped_at(stats):
-        lines.append(_row("evaluated", stopped, "$text-warning"))
-    return _section("Last decision", *lines)
+        lines.append(row("evaluated", stopped, "$text-warning"))
+    return section("Last decision", *lines)
 
 
 def _stopped_at(stats: EngineStats) -> str:
@@ -233,9 +203,9 @@ def _stopped_at(stats: EngineStats) -> str:
 def _speed_section(stats: EngineStats, width: int) -> Content:
     usage = stats.usage
     lines = [
-        _row("TTFT", seconds_words(usage.ttft_ms) if usage.ttft_ms else "-"),
-        _row("prefill", rate_words(usage.prefill_tps) if usage.prefill_tps else "-"),
-        _row("decode", rate_words(usage.decode_tps) if usage.decode_tps else "-"),
+        row("TTFT", seconds_words(usage.ttft_ms) if usage.ttft_ms else "-"),
+        row("prefill", rate_words(usage.prefill_tps) if usage.prefill_tps else "-"),
+        row("decode", rate_words(usage.decode_tps) if usage.decode_tps else "-"),
     ]
     if stats.state == "prefilling" and stats.prefill is not None:
         progress = stats.prefill
@@ -244,38 +214,41 @@ def _speed_section(stats: EngineStats, width: int) -> Content:
             Content(prefill_words(progress)),
             *lines,
         ]
-    return _section("Speed", *lines)
+    return section("Speed", *lines)
 
 
-def _session_section(stats: EngineStats) -> Content:
+def _totals_section(stats: EngineStats) -> Content:
     cached = stats.total_cached_tokens
     read = cached + stats.total_evaluated_tokens  # of a stopped prompt: what was read of it
     reused = f"{percent(cached, read)}% of {read:,} tokens" if read else "-"
-    return _section(
+    return section(
         "Since the start",
-        _row("requests", f"{stats.requests:,}"),
-        _row("reused", reused),
-        _row("written", f"{stats.total_completion_tokens:,} tokens"),
+        row("requests", f"{stats.requests:,}"),
+        row("reused", reused),
+        row("written", f"{stats.total_completion_tokens:,} tokens"),
     )
 
 
 def _engine_section(view: PanelView) -> Content:
     lines = [Content(state_words(view))]
+    if view.stats is not None and view.stats.memory_active_bytes:
+        lines.append(row("memory", size_words(view.stats.memory_active_bytes)))
+        lines.append(row("its peak", size_words(view.stats.memory_peak_bytes)))
     if view.stats is not None and view.stats.compute_path:
         lines.append(Content.styled(view.stats.compute_path, QUIET))
-    return _section("Engine", *lines)
+    return section("Engine", *lines)
 
 
 def _server_section(url: str) -> Content:
     if url:
-        return _section("Server", Content.styled(url, "$text-success"))
-    return _section("Server", Content.styled("off, F4 turns it on", QUIET))
+        return section("Server", Content.styled(url, "$text-success"))
+    return section("Server", Content.styled("off, F4 turns it on", QUIET))
 
 
 def status_strip(view: PanelView, width: int) -> Content:
     """The panel on two lines, for narrow terminals."""
     if view.stats is None:
-        return Content.styled(_cut(state_words(view), width), QUIET)
+        return Content.styled(cut(state_words(view), width), QUIET)
     first, second = _strip_lines(view.stats)
     state = state_words(view) + (f" · {view.server_url}" if view.server_url else "")
     return Content("\n").join(
@@ -283,9 +256,9 @@ def status_strip(view: PanelView, width: int) -> Content:
             Content.assemble(
                 ("KV ", HEADING),
                 bar(percent(view.stats.resident_tokens, view.stats.context_tokens) / 100, 8),
-                _cut(f" {first}", width - 11),
+                cut(f" {first}", width - 11),
             ),
-            Content.styled(_cut(f"{state} · {second}" if second else state, width), QUIET),
+            Content.styled(cut(f"{state} · {second}" if second else state, width), QUIET),
         ]
     )
 
@@ -302,7 +275,3 @@ def _strip_lines(stats: EngineStats) -> tuple[str, str]:
         f"decode {rate_words(usage.decode_tps)}" if usage.decode_tps else "",
     )
     return f"{resident} resident{decided}", " · ".join(s for s in speeds if s)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

@@ -20,7 +20,8 @@ from textual.widgets import Static
 
 from ds4tui.chat.store import StoredMessage
 from ds4tui.tui.messages import Answer, Notice, Question
-from ds4tui.tui.panels import HEADING, QUIET, stored_usage_words
+from ds4tui.tui.panels import stored_usage_words
+from ds4tui.tui.words import HEADING, QUIET
 
 RICH_MESSAGES = 12
 LOADED_MESSAGES = 20  # of a conversation that is opened

@@ -1,10 +1,11 @@
 """Sentences of the app that are longer than a label. Pure functions of what happened."""
 
+from ds4tui.advice import advice
 from ds4tui.assistant import ModelInfo
 from ds4tui.errors import StoreError
 from ds4tui.tui.clipboard import CopyOutcome
-from ds4tui.tui.panels import size_words
 from ds4tui.tui.system_prompt import CostOfChange
+from ds4tui.tui.words import size_words
 
 NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model NAME opens one."
 ASIDE = " · not part of the conversation"
@@ -83,6 +84,13 @@ def open_model(info: ModelInfo | None) -> Words:
 
 def agent_at_work(name: str) -> str:
     return f"An agent's request is at work; /model {name} again stops it and opens {name}."
+
+
+def tripwire(words: str, cause: str) -> Words:
+    """Many requests and no reuse, in the engine's words, and what helps against its cause."""
+    told = advice(cause)
+    what = " ".join(filter(None, (told.meaning, told.help))) if told else ""
+    return f"Nothing is reused: {words}.", f"{what} F3 shows each decision.".strip()
 
 
 def system_prompt(system: str) -> Words:

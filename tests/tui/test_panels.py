@@ -93,7 +93,7 @@ def test_the_panel_tells_what_is_resident_and_why() -> None:
         "weights   98.0 MB",
         "extend +212",
         EXTEND.reason,
-        "common    4,973 of 4,973 resident",
+        "common ┃  4,973 of 4,973 resident",
         "TTFT      0.33 s",
         "prefill   512 t/s",
         "decode    48.1 t/s",

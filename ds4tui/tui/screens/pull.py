@@ -21,9 +21,9 @@ from ds4tui.errors import Ds4Error
 from ds4tui.library.catalogue import CatalogueModel
 from ds4tui.library.progress import PullProgress
 from ds4tui.tui.background import in_thread, on_this_loop
-from ds4tui.tui.panels import HEADING, QUIET, duration_words, size_words
 from ds4tui.tui.ports import PullModel
 from ds4tui.tui.terminal_text import harmless
+from ds4tui.tui.words import HEADING, QUIET, duration_words, size_words
 
 NOTICE_S = 0.1  # in which a cancelled pull is noticed
 GRACE_S = 0.5  # for its thread to end by itself; one that hangs in the network is left behind

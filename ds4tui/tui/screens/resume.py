@@ -14,8 +14,8 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from ds4tui.chat.store import ConversationSummary
-from ds4tui.tui.panels import QUIET
 from ds4tui.tui.terminal_text import one_line
+from ds4tui.tui.words import QUIET, counted
 
 
 class ResumeScreen(ModalScreen[int | None]):
@@ -70,10 +70,6 @@ def _line(summary: ConversationSummary, now_s: float) -> Content:
     return Content("\n").join(
         [Content(one_line(summary.title) or "(no title)"), Content.styled(about, QUIET)]
     )
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def age_words(seconds: float) -> str:
