@@ -28,8 +28,10 @@ def said_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> Sequence[int] | None:
 
 def has_reasoning(tokenizer: Tokenizer, message: Message) -> bool:
     """Whether a reply holds reasoning, in its fields or in its sampled ids."""
-    closing = _closing_id(tokenizer)
-    return bool(message.reasoning) or closing in (message.sampled_ids or ())
+    closing, ids = _closing_id(tokenizer), message.sampled_ids or ()
+    if closing is None and ids:
+        return bool(message.reasoning) or CLOSING in tokenizer.decode(ids)
+    return bool(message.reasoning) or closing in ids
 
 
 def without_reasoning(tokenizer: Tokenizer, message: Message) -> Message:
