@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from ds4tui.cache.outline import Outline, Turn, turn_at
-from ds4tui.cache.timeline import ImageSpan
+from ds4tui.cache.timeline import ImageSpan, Timeline
 
 
 class Cause(StrEnum):
@@ -41,11 +43,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two timelines that part: its length, turns and images."""
+    """One of two timelines that part: its length, turns and images. Of the held one, `left_out`
+    tells how many ids the wanted one skips where they part, 0 if it is no mere omission."""
 
     length: int
     outline: Outline
     spans: tuple[ImageSpan, ...]
+    left_out: int = 0
 
 
 def divergence_cause(held: Side, wanted: Side, position: int) -> Cause | None:
@@ -61,7 +65,24 @@ def divergence_cause(held: Side, wanted: Side, position: int) -> Cause | None:
         return image
     if not held.outline or not wanted.outline:
         return Cause.EARLY_MESSAGE_EDITED if position else Cause.OTHER_CONVERSATION
-    return _turn_cause(held.outline, wanted.outline, position)
+    return _turn_cause(held, wanted, position)
+
+
+# The shortest thinking block has a tag, a blank line and a tag; less that is left out is layout.
+_THINKING_IDS_MIN = 3
+
+# So many ids alike are no accident.
+_PROBE = 4
+
+
+def left_out(held: Timeline, wanted: Timeline, position: int) -> int:
+    """How many ids of `held` from `position` on the `wanted` timeline leaves out before it goes
+    on alike; 0 if it does not."""
+    ids, probe = held.ids[position:], wanted.ids[position : position + _PROBE]
+    if len(probe) < _PROBE:
+        return 0
+    starts = np.flatnonzero(ids[: len(ids) - _PROBE + 1] == probe[0])
+    return next((int(i) for i in starts if np.array_equal(ids[i : i + _PROBE], probe)), 0)
 
 
 def _image_cause(held: Side, wanted: Side, position: int) -> Cause | None:
@@ -79,14 +100,15 @@ def _image_cause(held: Side, wanted: Side, position: int) -> Cause | None:
     return Cause.IMAGE_REMOVED
 
 
-def _turn_cause(held: Outline, wanted: Outline, position: int) -> Cause:
-    was, now = turn_at(held, position), turn_at(wanted, position)
+def _turn_cause(held: Side, wanted: Side, position: int) -> Cause:
+    was, now = turn_at(held.outline, position), turn_at(wanted.outline, position)
     if _is_system(was) or _is_system(now):
         return _system_cause(was, now)
     if _is_reply(was) and now is not None and now.role == "assistant":
-        return _reply_cause(was, now)
-    if not any(turn.end <= position and turn.role not in _BEFORE_MESSAGES for turn in wanted):
-        return _first_message_cause(held, wanted, position)
+        return _reply_cause(was, now, held.left_out)
+    before = (turn for turn in wanted.outline if turn.end <= position)
+    if all(turn.role in _BEFORE_MESSAGES for turn in before):
+        return _first_message_cause(held.outline, wanted.outline, position)
     if was is not None and now is not None and _says_the_same(was, now):
         # The words stayed, the template's changed: the marks of thinking move with the last turn.
         return Cause.THINKING_DROPPED
@@ -112,10 +134,12 @@ def _system_cause(was: Turn | None, now: Turn | None) -> Cause:
     return Cause.SYSTEM_TEXT_CHANGED
 
 
-def _reply_cause(was: Turn | None, now: Turn) -> Cause:
-    if was is None or not was.digest:  # what was sampled is not known as text
-        dropped = was is not None and was.has_reasoning and not now.has_reasoning
-        return Cause.THINKING_DROPPED if dropped else Cause.REPLY_RESERIALISED
+def _reply_cause(was: Turn | None, now: Turn, ids_left_out: int) -> Cause:
+    if was is None or was.role == "opening" or not was.digest:
+        # What was sampled is not known as text: what became of its ids tells.
+        thought = ids_left_out >= _THINKING_IDS_MIN or (was is not None and was.has_reasoning)
+        is_dropped = thought and not now.has_reasoning
+        return Cause.THINKING_DROPPED if is_dropped else Cause.REPLY_RESERIALISED
     if was.digest != now.digest or was.calls_digest != now.calls_digest:
         return Cause.EARLY_MESSAGE_EDITED
     if was.has_reasoning != now.has_reasoning:

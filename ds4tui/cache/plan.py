@@ -30,7 +30,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ds4tui.cache.candidates import Base, PutAway, RowPart, Situation, Way, best_way, covered_to
-from ds4tui.cache.causes import Cause, Side, divergence_cause, lost_cause
+from ds4tui.cache.causes import Cause, Side, divergence_cause, left_out, lost_cause
 from ds4tui.cache.offers import (
     DEFAULT_RATES,
     HOLDER_LIVE,
@@ -40,7 +40,7 @@ from ds4tui.cache.offers import (
     Rates,
     Sizes,
 )
-from ds4tui.cache.outline import Outline
+from ds4tui.cache.outline import Outline, turn_at
 from ds4tui.cache.reasons import reason
 from ds4tui.cache.timeline import Timeline
 
@@ -187,7 +187,7 @@ def plan_sync(
             situation,
             way,
             held,
-            Side(len(live), live_outline, live.spans),
+            _live_side(live, wanted, common, live_outline),
             Side(len(wanted), wanted_outline, wanted.spans),
             has_window=has_window,
             emptied=emptied,
@@ -218,6 +218,14 @@ def plan_sync(
         estimated_ms=way.estimated_ms,
         cause=cause,
     )
+
+
+def _live_side(live: Timeline, wanted: Timeline, common: int, outline: Outline) -> Side:
+    # A reply is sampled behind the last prompt; the opening may begin its thinking.
+    last = outline[-1] if outline else None
+    is_reply = last is not None and (last.end <= common or turn_at(outline, common) == last)
+    skipped = left_out(live, wanted, common) if is_reply else 0
+    return Side(len(live), outline, live.spans, skipped)
 
 
 def _cause(

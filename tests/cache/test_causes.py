@@ -86,6 +86,43 @@ def test_what_was_sampled_behind_the_outline_is_a_reply() -> None:
     assert divergence_cause(was, now, 22) is Cause.REPLY_RESERIALISED
 
 
+@pytest.mark.parametrize(
+    ("sampled", "sent", "cause"),
+    [
+        # A block of thinking is left out before the reply goes on alike.
+        ([90, 91, 92, 93, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], Cause.THINKING_DROPPED),
+        ([90, 92, 93, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], Cause.THINKING_DROPPED),
+        # A blank is left out; other ids for the same words.
+        ([90, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], Cause.REPLY_RESERIALISED),
+        ([1, 2, 3, 90, 91], [1, 2, 3, 80, 81], Cause.REPLY_RESERIALISED),
+        ([1, 2, 3, 90, 91], [1, 2, 80], Cause.REPLY_RESERIALISED),
+    ],
+)
+def test_what_became_of_the_sampled_ids_tells_why(
+    sampled: list[int], sent: list[int], cause: Cause
+) -> None:
+    prompt = list(range(1_000, 1_000 + 3 * LENGTH))
+    plan = _plan(
+        Timeline.of(prompt + sampled),
+        Timeline.of([*prompt, *sent, *range(500, 520)]),
+        live_outline=outline(system(), U1, OPENING),
+        wanted_outline=(*outline(system(), U1), Turn(20, 30 + len(sent), "assistant", b"r")),
+    )
+    assert plan.cause is cause
+
+
+def test_thinking_that_the_opening_begins_is_dropped_inside_it() -> None:
+    """T02, T07: the opening ends in the mark of thinking, the history has none."""
+    live = [*range(1_000, 1_029), 77, 90, 91, 92, 1, 2, 3, 4, 5]
+    plan = _plan(
+        Timeline.of(live),
+        Timeline.of([*live[:29], 1, 2, 3, 4, 5, 6, 7]),
+        live_outline=outline(system(), U1, OPENING),
+        wanted_outline=(*outline(system(), U1), Turn(20, 36, "assistant", b"r")),
+    )
+    assert plan.cause is Cause.THINKING_DROPPED
+
+
 def test_without_outlines_the_position_tells() -> None:
     assert _plan(*sharing(20, 30, 10)).cause is Cause.EARLY_MESSAGE_EDITED
     assert _plan(*sharing(20, 30, 0)).cause is Cause.OTHER_CONVERSATION
