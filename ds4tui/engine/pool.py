@@ -23,10 +23,10 @@ from ds4tui.events import Usage
 
 _log = logging.getLogger(__name__)
 
-# What is parked may be evicted before it is wanted again: one case in fifty of the time that it
-# would take to compute it is what putting it away costs.
-RISK_SHARE = 0.02
-# Differences below this are no reason to displace anything.
+# What is put away has to be brought back, and may be evicted before: of the time that it would
+# take to compute it, this share is what displacing another conversation costs.
+DISPLACED_SHARE = 0.1
+# Differences below this are no reason to displace anything, or to copy.
 EQUAL_MS = 10.0
 # A request waits for a busy session if that spares it at least this share of its prompt.
 WAIT_SHARE = 0.5
@@ -40,22 +40,32 @@ RATE_WEIGHT = 0.3
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """What it costs to serve a request in one session that rests: `cost_ms` to get the prompt
-    evaluated, `displaced` tokens that leave it, `used` counts uptake: the least was used longest
-    ago."""
+    evaluated, `own` tokens of it are the session's already, `displaced` tokens of another
+    conversation leave it. `used` counts uptake: the least was used longest ago."""
 
     number: int
     cost_ms: float
     kept: int
+    own: int
     displaced: int
     used: int
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate:
-    """The cheapest; of those that are alike, the one that displaces least, then the one that was
-    used longest ago."""
+    """The cheapest; of those that are alike, the one that displaces least, then the one that has
+    most of it, then the one that was used longest ago."""
     least = min(candidate.cost_ms for candidate in candidates)
     alike = [c for c in candidates if c.cost_ms <= least + EQUAL_MS]
-    return min(alike, key=lambda c: (c.displaced, c.used, c.number))
+    return min(alike, key=lambda c: (c.displaced, -c.own, c.used, c.number))
+
+
+def is_same_conversation(plan: SyncPlan, outline: Outline) -> bool:
+    """Whether a prompt goes on with the conversation that is live, or forks from it: both have
+    the first message of a person in common. Side requests share a system prompt at most."""
+    first = next((turn for turn in outline if turn.role == "user"), None)
+    if first is None:
+        return plan.common > plan.live - plan.common
+    return plan.common >= first.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +208,12 @@ class Pool:
 
     def _candidate(self, session: Session, wanted: Timeline, outline: Outline) -> Candidate:
         plan = session.plan(wanted, outline)
-        cost_ms = plan.estimated_ms
-        if plan.put_away == "whole":
-            cost_ms += RISK_SHARE * self.memory.rates.prefill_ms(plan.dropped)
-        displaced = plan.dropped
+        displaced = 0 if is_same_conversation(plan, outline) else plan.dropped
+        charge_ms = DISPLACED_SHARE * self.memory.rates.prefill_ms(displaced)
+        own = min(plan.common, plan.kept)
+        cost_ms = plan.estimated_ms + charge_ms
         used = self._used[session.number]
-        return Candidate(session.number, cost_ms, plan.kept, displaced, used)
+        return Candidate(session.number, cost_ms, plan.kept, own, displaced, used)
 
 
 def _followed(before: float, measured: float) -> float:

@@ -90,14 +90,25 @@ def test_a_request_goes_where_its_own_plan_saves_most() -> None:
     assert len(first.timeline) == 902
 
 
+@KINDS
+def test_a_conversation_stays_in_its_session_through_turns_forks_and_regenerations(
+    layers: Any,
+) -> None:
+    pool = pool_of(3, layers)
+    turns = long(200)
+    for prompt in (turns[:80], turns, turns, [*turns[:120], 5, 6], [*turns, 7], turns[:160]):
+        assert serve(pool, prompt)[0] == 1
+    assert [len(session.timeline) for session in pool.sessions[1:]] == [0, 0]
+
+
 def test_the_cheapest_is_chosen_and_of_those_alike_what_displaces_least() -> None:
     def candidate(number: int, **values: Any) -> Candidate:
-        return Candidate(
-            number, **{"cost_ms": 100.0, "kept": 0, "displaced": 0, "used": 0, **values}
-        )
+        usual = {"cost_ms": 100.0, "kept": 0, "own": 0, "displaced": 0, "used": 0}
+        return Candidate(number, **{**usual, **values})
 
     assert best([candidate(1), candidate(2, cost_ms=50.0)]).number == 2
     assert best([candidate(1, cost_ms=95.0, displaced=9), candidate(2)]).number == 2
+    assert best([candidate(1), candidate(2, own=5)]).number == 2
     assert best([candidate(1, used=7), candidate(2, used=3)]).number == 2
     assert best([candidate(2), candidate(1)]).number == 1
 
