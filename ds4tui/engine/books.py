@@ -83,19 +83,18 @@ class Books:
             _log.info("memory: %s", text)
             self._notes.append(MemoryNote(time.time(), note.kind, text, note.tokens, note.nbytes))
 
-    def of_sessions(self, stats: EngineStats, at_work: Iterable[Generation]) -> EngineStats:
-        """`stats` with all that is known of sessions, pools and history."""
+    def fields(self, at_work: Iterable[Generation]) -> dict[str, Any]:
+        """What EngineStats tells of sessions, pools and history."""
         jobs = {work.session.number: work.job.job_id for work in at_work}
-        held: dict[str, Any] = dict(self._held)
-        return replace(
-            stats,
-            **held,
-            sessions=tuple(self._session(s, jobs) for s in self._pool.sessions),
-            decisions=tuple(self._decisions),
-            notes=tuple(self._notes),
-            tripwire=self._pool.tripwire.words,
-            tripwire_cause=self._pool.tripwire.cause,
-        )
+        return {
+            **self._held,
+            "kv_bytes": sum(self._pool.kv_bytes.values()),
+            "sessions": tuple(self._session(s, jobs) for s in self._pool.sessions),
+            "decisions": tuple(self._decisions),
+            "notes": tuple(self._notes),
+            "tripwire": self._pool.tripwire.words,
+            "tripwire_cause": self._pool.tripwire.cause,
+        }
 
     def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:
         number = session.number
@@ -104,7 +103,7 @@ class Books:
             session=number,
             state=session.state_name.value,
             resident_tokens=len(session.timeline),
-            kv_bytes=session.kv_bytes,
+            kv_bytes=self._pool.kv_bytes[number],
             snapshots=snapshots,
             worst_replay=worst_replay,
             what=self._what.get(number, ""),

@@ -112,6 +112,7 @@ class Pool:
             session.shares_room = self._shares_room
         self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
         self._live_bytes = 0
+        self.kv_bytes = dict.fromkeys(self._used, 0)  # by session number, after the last step
         full = loaded.model.kv_bytes(self.context_tokens) * loaded.sessions
         has_snapshots = self.sessions[0].needs_snapshots
         self._pools = divide(max(0, room_bytes), 0, full, has_snapshots=has_snapshots)
@@ -147,7 +148,8 @@ class Pool:
 
     def stepped(self) -> None:
         """A step is over: where live states have grown into what they had lent, it comes back."""
-        live = self._live_now()
+        self.kv_bytes = {session.number: session.kv_bytes for session in self.sessions}
+        live = sum(self.kv_bytes.values())
         if self._shares_room and live > self._live_bytes:
             self.memory.make_room(0)
         self._live_bytes = live

@@ -142,16 +142,16 @@ class Engine:
             self._shut_down()
 
     def _loaded_ready(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
-        stats = replace(
+        books.looked_at_memory()
+        self._stats = replace(
             self._stats,
             state="idle",
             model=loaded.name,
             context_tokens=pool.context_tokens,
             weights_bytes=loaded.model.weights_bytes,
             compute_path=loaded.model.compute_path,
+            **books.fields(()),
         )
-        books.looked_at_memory()
-        self._stats = books.of_sessions(stats, ())
         with self._lock:
             self._limits = (pool.context_tokens, loaded.model.vocab_size)
         self._ready.set()
@@ -207,7 +207,7 @@ class Engine:
             self._at_work.add(work, work.job.request.origin)
         # Who waits for a session may find one, or rows to copy, now.
         self._may_begin |= work.ending is not None or work.is_decoding is not was_decoding
-        self._publish(work, pool, books)
+        self._publish(work, books)
         if work.ending is not None:
             self._count(work, pool)
             work.job.end(work.ending)  # last: who hears it may look at the stats at once
@@ -235,14 +235,13 @@ class Engine:
             self._stats = replace(self._stats, queued_jobs=len(self._schedule))
             job.end_unstarted()
 
-    def _publish(self, work: Generation, pool: Pool, books: Books) -> None:
+    def _publish(self, work: Generation, books: Books) -> None:
         active_bytes, peak_bytes = self._memory_use()
         job, session = work.job, work.session
-        stats = replace(
+        self._stats = replace(
             self._stats,
             state="decoding" if work.is_decoding else "prefilling",
             resident_tokens=len(session.timeline),
-            kv_bytes=sum(s.kv_bytes for s in pool.sessions),
             memory_active_bytes=active_bytes,
             memory_peak_bytes=peak_bytes,
             job_id=job.job_id,
@@ -251,8 +250,8 @@ class Engine:
             decision=work.decision,
             prefill=work.progress,
             usage=work.usage,
+            **books.fields(self._at_work.in_order()),
         )
-        self._stats = books.of_sessions(stats, self._at_work.in_order())
 
     def _count(self, work: Generation, pool: Pool) -> None:
         """A job is over; the engine is idle unless others are at work."""
