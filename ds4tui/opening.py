@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from ds4tui.assistant import Assistant, ModelInfo
+from ds4tui.cache.causes import Cause
 from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.config import Settings
@@ -23,6 +24,10 @@ from ds4tui.library.resolve import display_name, resolve_model
 from ds4tui.library.verified import require_sound
 
 log = logging.getLogger(__name__)
+
+# Models that this process has opened, by name: a conversation that goes on with another one finds
+# nothing resident, and is told why.
+_opened: list[str] = []
 
 
 def open_assistant(
@@ -59,6 +64,7 @@ def open_assistant(
             context_tokens=engine.stats.context_tokens,
             sampling=own_sampling(gguf),
         )
+    _opened.append(name)
     log.info("opened %s in %.1f s: %s", name, time.perf_counter() - began_s, info)
     log.info("%s: sampling %s", name, settings.sampling(info.sampling).words())
     if not chat_format.prefix_stable:
@@ -80,6 +86,7 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
         memory_use=_memory_use(),
         give_back=mx.clear_cache,
         sessions=settings.sessions,
+        emptied=Cause.MODEL_CHANGED if _opened and _opened[-1] != name else None,
     )
 
 

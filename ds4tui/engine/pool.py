@@ -110,6 +110,7 @@ class Pool:
         for session in self.sessions:
             session.neighbours = tuple(s for s in self.sessions if s is not session)
             session.shares_room = self._shares_room
+            session.emptied = loaded.emptied
         self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
         self._live_bytes = 0
         self.kv_bytes = dict.fromkeys(self._used, 0)  # by session number, after the last step

@@ -50,6 +50,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ds4tui.cache.causes import Cause
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Offers, Sizes
 from ds4tui.cache.outline import Outline
@@ -118,6 +119,7 @@ class Session:
         self.context_tokens = min(context_tokens or model.context_tokens, model.context_tokens)
         self.number = number
         self.neighbours: tuple[Session, ...] = ()
+        self.emptied: Cause | None = None  # why nothing is live before the first prompt
         self.shares_room = False  # whether the memory tier gets what live states leave
         empty = model.new_state()
         self.needs_snapshots: bool = empty.needs_snapshots
@@ -191,6 +193,7 @@ class Session:
             needs_snapshots=self.needs_snapshots,
             has_window=self._has_window,
             poisoned=self._poison,
+            emptied=self.emptied if _has_history(outline) else None,
             offers=offers,
             rates=self._memory.rates,
             sizes=self._sizes(),
@@ -312,7 +315,7 @@ class Session:
                 pieces.rebuild(base.state, plan.base_rows)
             self._state = base.state
             self._expect_rows(plan.kept)
-        self._poison = None
+        self._poison = self.emptied = None
         # Equal to what the state holds, in the wanted one's buffer: it grows there without
         # copying.
         self._timeline, self._outline = wanted.prefix(plan.kept), outline
@@ -425,6 +428,11 @@ class Session:
         assert name is SessionState.PREFILLING or is_empty == (rows == 0), f"(4) {name}, {rows}"
         assert rows <= self.context_tokens, f"(7) {rows} rows"
         assert self.snapshot_at <= rows, f"(11) a snapshot at {self.snapshot_at} of {rows}"
+
+
+def _has_history(outline: Outline) -> bool:
+    """Whether a conversation was going on before this prompt."""
+    return any(turn.role == "assistant" for turn in outline)
 
 
 def _vector(returned: object) -> Floats:

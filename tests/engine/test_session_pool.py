@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ds4tui.cache.causes import Cause
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.pool import Busy, Candidate, Pool, best, is_worth_waiting
@@ -214,3 +215,15 @@ def serve_plain(pool: Pool, session: Session, ids: list[int]) -> None:
 def test_an_engine_needs_a_session() -> None:
     with pytest.raises(ValueError, match="needs a session"):
         pool_of(0)
+
+
+def test_a_conversation_that_goes_on_with_another_model_is_told_so_once() -> None:
+    pool = pool_of(2, emptied=Cause.MODEL_CHANGED)
+    first, history = outline_of(80, 40), outline_of(120, 40)  # without and with a reply
+    session = pool.sessions[0]
+    assert session.plan(Timeline.of(long(40)), first).cause is None
+    plan = session.plan(Timeline.of(long(80)), history)
+    assert plan.cause is Cause.MODEL_CHANGED
+    drain(session.sync(Timeline.of(long(80)), plan))
+    session.clear("as a test", park=False)
+    assert session.plan(Timeline.of(long(80)), history).cause is not Cause.MODEL_CHANGED
