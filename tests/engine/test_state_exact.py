@@ -8,14 +8,17 @@ rows have moved several times.
 from collections.abc import Iterator
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from ds4tui.engine.capacity import window_capacity
 from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.registry import FAMILIES, load_model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.state import ModelState
+from ds4tui.kernels.choice import ComputePath
 from tests.golden.files import golden_path
 from tests.parity.ours import Settings
 
@@ -24,12 +27,17 @@ CHUNK = 512
 DECODED = 4
 
 
-@pytest.fixture(scope="module", params=["auto", "openblas", "reference"])
+@pytest.fixture(scope="module", params=["auto", "openblas", "reference", "gpu"])
 def model(request: pytest.FixtureRequest) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch, GGUFFile.open(golden_path("gemma3")) as gguf:
-        patch.setenv("DS4TUI_KERNELS", request.param)
-        window = next(s.window for s in FAMILIES["gemma3"].config(gguf).blocks if s.window)
+        config = FAMILIES["gemma3"].config(gguf)
+        window = next(s.window for s in config.blocks if s.window)
         assert window_capacity(window) < 1000, "the rows of these sequences move"
+        if request.param == "gpu":  # a GPU's attention, run by the CPU in float32
+            path = ComputePath("gpu", "dense", mx.float32, "fused", False)
+            yield DecoderModel(config, gguf, path, len(IDS))
+            return
+        patch.setenv("DS4TUI_KERNELS", request.param)
         yield load_model(gguf, Settings())
 
 
