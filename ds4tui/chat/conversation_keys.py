@@ -7,6 +7,7 @@ same in every process.
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -16,46 +17,70 @@ from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.tools import order_free
 from ds4tui.chat.volatile import without_accounting, without_clocks
 
+# Of a long history nearly all was sent before, and putting its JSON in order again takes longer
+# than all else. An entry takes about 200 bytes.
+_MOST_CONTENTS = 32768
+
+
+class Contents:
+    """Digests of what messages say, told once of each. The least recently used are forgotten. Not
+    for use by several threads at once."""
+
+    def __init__(self, max_entries: int = _MOST_CONTENTS) -> None:
+        self._max_entries = max_entries
+        self._known: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def of(self, text: str, calls: Sequence[ToolCall], is_result: bool = False) -> bytes:
+        """The same for all that say the same; `is_result` puts the text's JSON in order."""
+        parts = [text, *(part for call in calls for part in (call.name, call.arguments))]
+        raw = _digest(f"{is_result}", *parts)
+        found = self._known.get(raw)
+        if found is None:
+            said = in_order(text.strip()) if is_result else text.strip()
+            found = _digest(said, *map(order_free, calls))
+            self._known[raw] = found
+            if len(self._known) > self._max_entries:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(raw)
+        return found
+
 
 class ConversationKeys:
-    """Running keys of one conversation. `now` is when it is sent. Not for several threads."""
+    """Running keys of one conversation. `now` is when it is sent. Not for use by several threads
+    at once."""
 
-    def __init__(self, now: datetime) -> None:
-        self._hasher = xxhash.xxh3_128()
+    def __init__(self, now: datetime, contents: Contents) -> None:
+        self._state = b""
         self._now = now
+        self._contents = contents
 
-    def add(self, message: Message) -> None:
-        self._hasher.update(self._framed(message))
+    def add(self, message: Message) -> bytes:
+        """The key of the conversation with this message, which names the message, too."""
+        self._state = self._with(message.role, self._content(message))
+        return self._state
 
     def reply(self, text: str, calls: Sequence[ToolCall]) -> bytes:
-        """Of a reply to the conversation so far."""
-        return self._with(_parts("reply", text.strip(), calls))
-
-    def message(self, message: Message) -> bytes:
-        """Of the next message."""
-        return self._with(self._framed(message))
+        """Of the conversation with this reply, which is not added."""
+        return self._with("assistant", self._contents.of(text, calls))
 
     def opening(self, message: Message, question: str) -> bytes:
-        """Of a system text of the conversation that begins with `question`."""
-        return self._with(self._framed(message) + _part("question", question.strip()))
+        """Of a system text that comes next, if the conversation begins with `question`."""
+        return self._with(f"question {_digest(question.strip()).hex()}", self._content(message))
 
-    def _with(self, data: bytes) -> bytes:
-        hasher = self._hasher.copy()
-        hasher.update(data)
-        return hasher.digest()
+    def _with(self, role: str, content: bytes) -> bytes:
+        return xxhash.xxh3_128_digest(self._state + role.encode() + b" " + content)
 
-    def _framed(self, message: Message) -> bytes:
-        text = message.text.strip()
+    def _content(self, message: Message) -> bytes:
+        text = message.text
         if message.role == "system":
-            text = without_clocks(without_accounting(text), self._now).strip()
-        elif message.role == "tool":
-            text = in_order(text)
-        return _parts(message.role, text, message.tool_calls)
+            return _digest(without_clocks(without_accounting(text), self._now).strip())
+        return self._contents.of(text, message.tool_calls, message.role == "tool")
 
 
 def shared_key(message: Message) -> bytes:
     """Of a system text, whatever conversation it begins."""
-    return xxhash.xxh3_128_digest(_part("shared", without_accounting(message.text).strip()))
+    return _digest("shared", without_accounting(message.text).strip())
 
 
 def in_order(text: str) -> str:
@@ -70,10 +95,9 @@ def _ordered(text: str) -> str:
         return text
 
 
-def _parts(role: str, text: str, calls: Sequence[ToolCall]) -> bytes:
-    return b"".join([_part(role, text), *(_part("call", order_free(call)) for call in calls)])
-
-
-def _part(name: str, text: str) -> bytes:
-    data = text.encode("utf-8", "surrogatepass")
-    return f"{name} {len(data)} ".encode() + data
+def _digest(*parts: str) -> bytes:
+    """xxh3_128; lengths keep the parts apart."""
+    if len(parts) == 1:
+        return xxhash.xxh3_128_digest(parts[0].encode("utf-8", "surrogatepass"))
+    data = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return xxhash.xxh3_128_digest(b"".join((f"{[*map(len, data)]}".encode(), *data)))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from ds4tui.chat.conversation_keys import ConversationKeys, shared_key
+from ds4tui.chat.conversation_keys import Contents, ConversationKeys, shared_key
 from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.seen import SeenMessages
 
@@ -44,6 +44,7 @@ class ReplayMemory:
         self._bytes = 0
         self._replies: OrderedDict[bytes, array[int]] = OrderedDict()
         self._seen = SeenMessages(max_bytes)
+        self._contents = Contents()
         self._shelf = shelf
         self._now = now
 
@@ -64,7 +65,7 @@ class ReplayMemory:
     ) -> None:
         """`reply_text` was shown and `tool_calls` were made for `messages`; `sampled_ids` are
         the tokens of all of it."""
-        keys = ConversationKeys(self._now())
+        keys = ConversationKeys(self._now(), self._contents)
         for message in whole_replies(messages):
             keys.add(message)
         key = keys.reply(reply_text, tool_calls)
@@ -76,22 +77,26 @@ class ReplayMemory:
         """`messages` as the model was told of them: assistant turns that are remembered with
         their sampled ids (those that have ids keep them), others as they were first sent; a reply
         that came back in two messages is one. `note` remembers how they are sent now, for later."""
-        keys = ConversationKeys(self._now())
+        keys = ConversationKeys(self._now(), self._contents)
         known: list[Message] = []
         told = whole_replies(messages)
         question = next((m.text for m in told if m.role == "user"), "")
         for message in told:
             if message.role == "assistant":
-                known.append(self._with_ids(message, keys, note))
-            else:
-                known.append(self._as_first_sent(message, keys, question, note))
-            keys.add(message)
+                known.append(self._with_ids(message, keys.add(message), note))
+                continue
+            names = []
+            if message.role == "system":
+                # What only a clock changes is the same in this conversation; what only an
+                # accounting header changes is the same in all.
+                names = [keys.opening(message, question), shared_key(message)]
+            key = keys.add(message)
+            known.append(self._as_first_sent(message, names or [key], note))
         return known
 
-    def _with_ids(self, message: Message, before: ConversationKeys, note: bool) -> Message:
+    def _with_ids(self, message: Message, key: bytes, note: bool) -> Message:
         if message.sampled_ids is not None:
             return message
-        key = before.reply(message.text, message.tool_calls)
         ids = self._known_ids(key)
         if ids is not None:
             return replace(message, sampled_ids=tuple(ids))
@@ -111,14 +116,7 @@ class ReplayMemory:
             self._keep(key, array("q", ids))
         return ids
 
-    def _as_first_sent(
-        self, message: Message, before: ConversationKeys, question: str, note: bool
-    ) -> Message:
-        keys = [before.message(message)]
-        if message.role == "system":
-            # What only a clock changes is the same in this conversation; what only an accounting
-            # header changes is the same in all.
-            keys = [before.opening(message, question), shared_key(message)]
+    def _as_first_sent(self, message: Message, keys: Sequence[bytes], note: bool) -> Message:
         first = next((m for m in map(self._seen.first, keys) if m is not None), message)
         if message.role == "user" and first.text.rstrip() != message.text.rstrip():
             first = message  # indented otherwise, which is somebody's edit
