@@ -80,12 +80,13 @@ class Inventory:
 def inventory(gguf: GGUFFile, policy: LoadedWeightsPolicy = EXACT, asked: int = 0) -> Inventory:
     """Of this machine, as it is now. `asked`: the setting context_tokens. Raises nothing for a
     file that cannot be run: that is what `problem` is for."""
-    path, available = path_for(policy), available_memory_bytes()
+    path, available = path_for(policy, hybrids=False), available_memory_bytes()
     tensors: list[PlacedTensor]
     context, problem, run_by = None, "", path.words
     try:
         family = family_of(gguf)
         config = family.config(gguf)
+        path = path_for(policy, config.is_hybrid)
         context, run_by = _context(config, gguf, path, asked, available), config.run_by(path)
         plan = _Plan.of(path)
         model = family.load(config, gguf, plan, max(1, context.fitting_tokens))

@@ -115,7 +115,7 @@ class ComputePath:
 
     def runs_on_host(self, shapes: Sequence[AnyShape]) -> bool:
         """Whether blocks of these shapes run outside of MLX and keep what they keep in NumPy."""
-        return self.hybrid_blocks if _hybrid(shapes) else self.host_blocks
+        return self.hybrid_blocks if is_hybrid(shapes) else self.host_blocks
 
     def block(self, weights: AnyWeights, shape: AnyShape) -> AnyBlock:
         if isinstance(shape, DeltaShape):
@@ -139,7 +139,7 @@ class ComputePath:
 
     def decoder(self, ends: Ends, blocks: Sequence[AnyBlock]) -> Decoder:
         """The blocks must be this path's own."""
-        if _hybrid([block.shape for block in blocks]):
+        if is_hybrid([block.shape for block in blocks]):
             if self.hybrid_blocks:
                 return HybridDecoder(ends, cast(Sequence[HybridBlock], blocks))
             return DenseDecoder(ends, cast(Sequence[Block], blocks), self.activations)
@@ -151,15 +151,17 @@ class ComputePath:
 
     def words_of(self, shapes: Sequence[AnyShape]) -> str:
         """What runs blocks of these shapes, for the log and the panel."""
-        if not _hybrid(shapes):
+        if not is_hybrid(shapes):
             return self.words
+        products = "" if self.native is None else f" in C++ ({self.native.words})"
         if self.hybrid_blocks:
             if self.native is None:
                 return self.words
             rule = " and the gated delta rule" if self.rule == "native" else ""
-            return f"blocks in NumPy, matrix products{rule} in C++ ({self.native.words})"
+            return f"blocks in NumPy, matrix products{rule}{products}"
         how = {"fused": "by its kernel", "chunks": "in chunks"}.get(self.rule, "row by row")
-        return f"{self.words}, the gated delta rule {how}"
+        others = f"MLX, matrix products{products}" if products else self.words
+        return f"{others}, the gated delta rule {how}"
 
     @property
     def words(self) -> str:
@@ -186,7 +188,7 @@ _DEVICE_RULES: dict[Rule, DeltaRule] = {
 }
 
 
-def _hybrid(shapes: Sequence[AnyShape]) -> bool:
+def is_hybrid(shapes: Sequence[AnyShape]) -> bool:
     """Whether the model has blocks that whole steps in C++ do not know."""
     return any(isinstance(shape, DeltaShape) or shape.gated for shape in shapes)
 
@@ -263,12 +265,14 @@ class TwinChoice:
             log.error("%s: %s is disabled: %s", twin.operation, twin.name, wrong)
         return _Verdict(wrong, is_fault=bool(wrong))
 
-    def path(self) -> ComputePath:
-        """The largest units that this device has and that passed their checks."""
+    def path(self, hybrids: bool = True) -> ComputePath:
+        """The largest units that this device has and that passed their checks. Without `hybrids`
+        the path is for other models, and the twins that only hybrids have are not checked."""
         if self.device == "gpu":
             fused: Attention = "fused" if self.usable("attention") else "reference"
-            return ComputePath("gpu", "quantised", mx.float16, fused, False, rule=self._rule())
-        hybrids = self.usable("hybrid block")
+            rule = self._rule() if hybrids else "reference"
+            return ComputePath("gpu", "quantised", mx.float16, fused, False, rule=rule)
+        hybrids = hybrids and self.usable("hybrid block")
         if self.usable("decoder step"):
             return ComputePath(
                 "cpu",

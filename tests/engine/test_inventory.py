@@ -27,7 +27,7 @@ GPU = ComputePath("gpu", "quantised", mx.float16, "fused", False)
 @pytest.fixture(params=["auto", "reference", "gpu"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ComputePath:
     if request.param == "gpu":
-        monkeypatch.setattr(choice.TwinChoice, "path", lambda self: GPU)
+        monkeypatch.setattr(choice.TwinChoice, "path", lambda self, *_: GPU)
     else:
         monkeypatch.setenv("DS4TUI_KERNELS", request.param)
     return choice.current().path()
@@ -118,7 +118,7 @@ def test_too_little_memory_is_no_problem_of_the_file(
 def test_what_a_policy_does_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = Tiny(heads=4, kv_heads=4, key_size=64, value_size=64, rotary=64, width=256, inner=256)
     gguf = write(tmp_path / "m.gguf", wide, matrices=T.Q8_0)
-    monkeypatch.setattr(choice.TwinChoice, "path", lambda self: GPU)
+    monkeypatch.setattr(choice.TwinChoice, "path", lambda self, *_: GPU)
     assert inventory(gguf).requantise_works
     ways = {t.holding.way for t in inventory(gguf, LoadedWeightsPolicy("8")).tensors if t.holding}
     assert ways == {"native form", "values"}

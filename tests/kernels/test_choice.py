@@ -80,6 +80,18 @@ def test_a_wrong_twin_of_hybrids_leaves_whole_steps(
     assert (path.hybrid_blocks, path.rule) == (hybrids, rule)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_other_models_check_no_twin_of_hybrids(
+    device: choice.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("hybrid block cpu", "delta rule cpu", "delta rule gpu", "delta rule in chunks gpu"):
+        monkeypatch.setitem(TWINS, key, replace(TWINS[key], check=lambda: 1 / 0))
+    path = TwinChoice({}, device).path(hybrids=False)
+    assert (path.hybrid_blocks, path.rule) == (False, "reference")
+    with pytest.raises(ZeroDivisionError):
+        TwinChoice({}, device).path()
+
+
 def test_a_wrong_delta_rule_leaves_a_gpu_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     has_kernel = mx.metal.is_available()
     assert TwinChoice({}, "gpu").path().rule == ("fused" if has_kernel else "chunks")

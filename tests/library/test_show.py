@@ -49,7 +49,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     path = ComputePath("gpu", "quantised", mx.float16, "fused", False)
-    monkeypatch.setattr(choice.TwinChoice, "path", lambda self: path)
+    monkeypatch.setattr(choice.TwinChoice, "path", lambda self, *_: path)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:

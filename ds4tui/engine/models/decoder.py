@@ -28,7 +28,7 @@ from ds4tui.engine.state import (
     WindowLayer,
 )
 from ds4tui.kernels.block import AttentionWeights, BlockShape
-from ds4tui.kernels.choice import AnyShape, AnyWeights, ComputePath
+from ds4tui.kernels.choice import AnyShape, AnyWeights, ComputePath, is_hybrid
 from ds4tui.kernels.decoder import Decoder, Ends
 from ds4tui.kernels.delta import DeltaShape
 from ds4tui.kernels.feed_forward import Activation, GatedWeights
@@ -63,6 +63,10 @@ class DecoderConfig:
         ]
         fixed = sum(s.state_bytes for s in self.blocks if isinstance(s, DeltaShape))
         return (sum(values) + max(values, default=0)) * path.activations.size + fixed
+
+    @property
+    def is_hybrid(self) -> bool:
+        return is_hybrid(self.blocks)
 
     def run_by(self, path: ComputePath) -> str:
         return path.words_of(self.blocks)
@@ -99,7 +103,8 @@ class DecoderModel:
         """Evaluate rows behind those in `state`; logits float32 [1 or T, vocab], or None.
 
         Raises ValueError for no rows, ids outside the vocabulary, or positions that are not [T]
-        (nor [3, T], where the family turns in three directions). After any other error the layers may be uneven: the state is to be thrown away.
+        (nor [3, T], where the family turns in three directions). After any other error the layers
+        may be uneven: the state is to be thrown away.
         """
         source = self._source(rows)
         turns = [rotation.turn(rows.positions) for rotation in self._config.rotations]

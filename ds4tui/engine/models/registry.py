@@ -56,6 +56,10 @@ class Config(Protocol):
 
     @property
     def context_tokens(self) -> int: ...
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether its blocks are of several kinds, which have kernels of their own."""
+
     def kv_bytes(self, tokens: int, path: ComputePath) -> int: ...
     def run_by(self, path: ComputePath) -> str:
         """What runs such a model, in words."""
@@ -102,7 +106,8 @@ def load_model(
     is loaded, if weights and context cannot fit.
     """
     family = family_of(gguf)
-    config, path = family.config(gguf), path_for(policy)
+    config = family.config(gguf)
+    path = path_for(policy, config.is_hybrid)
     if policy.requantise != "off" and path.matrices != "quantised":
         log.warning("requantise=%s does nothing here: %s", policy.requantise, path.words)
     _check_asked(gguf, config.context_tokens, settings.context_tokens)
@@ -145,9 +150,9 @@ def family_of(gguf: GGUFFile) -> Family:
     return family
 
 
-def path_for(policy: LoadedWeightsPolicy) -> ComputePath:
-    """How this machine holds and runs models."""
-    return replace(choice.current().path(), policy=policy)
+def path_for(policy: LoadedWeightsPolicy, hybrids: bool) -> ComputePath:
+    """How this machine holds and runs models, `hybrids` or others."""
+    return replace(choice.current().path(hybrids), policy=policy)
 
 
 def granted_context(
