@@ -144,8 +144,9 @@ class Assistant:
             told = reader.read(event)
             # After a stop string, or with control tokens, the sampled ids say more than was shown:
             # such a reply is rendered from its text, so that no state holds what nobody saw.
-            if isinstance(event, Finished) and not self._says_more(event):
+            if isinstance(event, Finished):
                 self._latest.put(rendering.timeline.extended(event.token_ids))
+            if isinstance(event, Finished) and not self._says_more(event):
                 with self._lock:
                     self._replay.remember(messages, reader.text, event.token_ids, reader.calls)
             for each in told:

@@ -332,6 +332,19 @@ def test_a_reply_that_is_not_remembered_is_spelt_as_it_is_resident(tmp_path: Pat
     assistant.close()
 
 
+def test_a_reply_that_was_stopped_is_spelt_as_it_is_resident(tmp_path: Path) -> None:
+    chat_format = ChatFormat(formats.tokenizer(tmp_path), formats.CORPUS["chatml"])
+    engine = FakeEngine(reply="thEND", context_tokens=4096)
+    assistant = Assistant(fake_info(), engine, chat_format)
+    log = EventLog()
+    assistant.chat(HELLO, replace(GREEDY, stop=("END",)), log).wait(20)
+    assert log.text == "th"
+    known = [*HELLO, Message("assistant", "th", tuple(b"th")), Message("user", "And?")]
+    more = [*HELLO, Message("assistant", "th"), Message("user", "And?")]
+    assert assistant.render(more) == chat_format.render(known) != chat_format.render(more)
+    assistant.close()
+
+
 def test_requests_carry_origin_sampling_and_stop_tokens(fake: FakeAssistant) -> None:
     fake.chat(HELLO, GREEDY, EventLog(), "agent").wait(20)
     request = fake.engine.requests[0]
