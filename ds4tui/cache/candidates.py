@@ -232,8 +232,8 @@ def _put_live_away(situation: Situation, way: Way, freed: int) -> tuple[PutAway,
     are copied for it, tokens given up."""
     live, sizes = situation.live, situation.sizes
     left = live - min(situation.common, way.kept)
-    if situation.common == live:
-        return "nothing", 0, 0, 0  # the wanted timeline goes on where it ends: no branch is left
+    if not left:
+        return "nothing", 0, 0, 0
     worth = situation.rates.prefill_ms(left)
     whole = sizes.whole_bytes(live)
     if way.base != "live" and situation.offers.has_room(whole - freed, worth, way.uses):

@@ -13,7 +13,8 @@ what stays; it never looks into what it holds, and never acts on a session.
       uses (`keep`) is never evicted.
   (3) What is refused or cannot be had evicts nothing.
   (4) What leans on rows goes before them. What nothing leads up to any more (its session went
-      back or gave up) goes in `settle`, when all is at rest, and says so.
+      back or gave up) goes in `settle`, when all is at rest, and says so. A gap that is shorter
+      than what is held behind it does not count: a prompt that ends there will close it.
   (5) Something short never displaces something that takes longer to compute, unless that was
       left alone for long (`cache.eviction`).
   (6) Everything that goes leaves a note in words, and a tombstone if it could be missed.
@@ -389,11 +390,12 @@ class MemoryTier:
     def _prune(self) -> None:
         # Only when all is at rest: between two timelines of a session rows that are about to be
         # live again seem to be nowhere.
-        if not self._live:
-            return
-        for key, standing in self._survey().items():
-            if standing.is_orphan:
-                self._let_go(key, "pruned", standing.tokens, "no rows lead up to it any more")
+        while self._live:
+            orphans = {k: s.tokens for k, s in self._survey().items() if s.is_orphan}
+            for key, tokens in orphans.items():
+                self._let_go(key, "pruned", tokens, "no rows lead up to it any more")
+            if not orphans:
+                return
 
     def _let_go(self, key: int, kind: str, tokens: int, reason: str) -> None:
         entry = self._entries[key]

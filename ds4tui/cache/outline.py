@@ -5,6 +5,7 @@ timelines part (`cache.causes`) and where a conversation is likely to fork again
 Digests are compared, never texts: an outline of a long conversation takes a few kilobytes.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from ds4tui.cache.timeline import Timeline
@@ -43,5 +44,11 @@ def fork_points(timeline: Timeline, outline: Outline) -> tuple[int, ...]:
     borders of turns and of images, ascending. None cuts an image."""
     borders = {border for turn in outline for border in (turn.start, turn.end)}
     borders |= {border for span in timeline.spans for border in (span.start, span.end)}
-    length = len(timeline)
-    return tuple(sorted(p for p in borders if 0 < p <= length and timeline.snapped(p) == p))
+    starts = [span.start for span in timeline.spans]
+
+    def cuts_an_image(position: int) -> bool:
+        i = bisect_left(starts, position) - 1
+        return i >= 0 and position < timeline.spans[i].end
+
+    inside = (p for p in borders if 0 < p <= len(timeline))
+    return tuple(sorted(p for p in inside if not cuts_an_image(p)))

@@ -94,14 +94,16 @@ def _places(situation: Situation, way: Way) -> str:
 
 def _after_it(situation: Situation, way: Way) -> str:
     """Of a prompt that is wholly resident: what becomes of what lies behind it."""
-    if way.put_away == "drop" and situation.common == situation.prompt:
+    if way.put_away == "drop" and situation.live > situation.common == situation.prompt:
         return f"{tokens(situation.live - situation.common)} after it dropped{_no_room(situation)}"
     return _old_branch(situation, way)
 
 
 def _old_branch(situation: Situation, way: Way, *, is_start: bool = False) -> str:
     left = situation.live - min(situation.common, way.kept)
-    if way.put_away == "whole":
+    if situation.common == situation.live:
+        said = ""  # it is no other branch: what is kept aside of it is evaluated again at once
+    elif way.put_away == "whole":
         said = f"the old branch of {tokens(situation.live)} is parked whole"
     elif way.put_away == "tail":
         is_are = "is" if left == 1 else "are"

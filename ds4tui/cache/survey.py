@@ -6,7 +6,7 @@ holds are credited to nobody. What leans on rows leans on the holder that has th
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ds4tui.cache.prefix_tree import Node, PrefixTree
@@ -27,7 +27,8 @@ class Surveyed(Protocol):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`tokens` would have to be evaluated again if it were gone; `stems` are the holders without
-    which it would be of no use; an orphan is of none already: rows before it are nowhere."""
+    which it would be of no use; an orphan is of none already: more rows before it are nowhere
+    than are held from there on. A smaller gap is closed by the next prompt that ends in it."""
 
     tokens: int
     stems: frozenset[int]
@@ -48,6 +49,7 @@ class _Path:
     """What is known of the way from the root to a node."""
 
     gap: int | None = None  # the first position that nobody covers
+    missing: int = 0  # rows that nobody covers
     link: _Link | None = None
     snapshot: int = 0  # the last snapshot's position
 
@@ -73,11 +75,11 @@ def survey(
         for key in snapshots:
             tokens[key] = node.end - path.snapshot
         if snapshots:
-            path = _Path(path.gap, path.link, node.end)
+            path = replace(path, snapshot=node.end)
         paths[id(node)] = path
     for key, entry in entries.items():
         path = paths[id(tree.end_of(key))]
-        is_orphan = path.gap is not None and path.gap < entry.start
+        is_orphan = path.gap is not None and path.missing >= entry.end - path.gap - path.missing
         stems = _stems(path.link, entry.start)
         found[key] = Standing(tokens[key], stems - {key}, is_orphan)
     return found
@@ -105,14 +107,14 @@ def _claim(entry: Surveyed, key: int) -> tuple[bool, int, int]:
 
 
 def _step(before: _Path, node: Node, holder: int | None, *, is_live: bool) -> _Path:
-    gap, link = before.gap, before.link
     if is_live or not len(node.ids):
         return before
     if holder is None:
-        gap = node.start if gap is None else gap
-    elif link is None or link.holder != holder:
-        link = _Link(node.start, holder, link)
-    return _Path(gap, link, before.snapshot)
+        gap = node.start if before.gap is None else before.gap
+        return replace(before, gap=gap, missing=before.missing + len(node.ids))
+    if before.link is None or before.link.holder != holder:
+        return replace(before, link=_Link(node.start, holder, before.link))
+    return before
 
 
 def _stems(link: _Link | None, start: int) -> frozenset[int]:

@@ -308,6 +308,23 @@ def test_what_nothing_leads_up_to_is_pruned_with_a_reason() -> None:
     assert [s.snapshot_id for s in tier.offers(branch(100, 600)).snapshots] == [kept]
 
 
+def test_one_missing_row_makes_no_orphan_of_a_long_branch() -> None:
+    """The last token of a resident prompt is evaluated again while the long branch behind it is
+    kept aside, and there was no room for one row more."""
+    tier = tier_of(160_778 + 3)
+    holds = live(tier, branch(4_977, 4_977))
+    long = segment(tier, branch(4_977, 165_755), 4_977)
+    end = snapshot(tier, branch(4_977, 165_755), rows=3)
+    holds(branch(4_976, 4_976))
+    tier.settle()
+    assert tier.drain_notes() == ()
+    holds(branch(4_977, 4_977))
+    tier.settle()
+    offers = tier.offers(branch(4_977, 165_755))
+    assert [held.holder_id for held in offers.rows] == [long]
+    assert [held.snapshot_id for held in offers.snapshots] == [end]
+
+
 def test_nothing_is_taken_for_an_orphan_while_a_session_changes_branches() -> None:
     """Between two timelines it holds none, and room is made for what it puts away."""
     tier = tier_of(250)

@@ -264,9 +264,20 @@ def test_the_end_of_a_parked_base_is_kept_aside() -> None:
 
 def test_a_live_state_that_the_prompt_goes_on_from_leaves_no_branch() -> None:
     plan = plan_of(*sharing(100, 100, 100))
-    assert (plan.kept, plan.dropped, plan.put_away) == (99, 1, "nothing")
+    assert (plan.kept, plan.dropped, plan.put_away) == (99, 1, "tail")  # what leans on it stays
+    assert plan.reason == "one token evaluated again: the whole prompt is resident"
     longer = plan_of(*sharing(100, 400, 100), parked(1, 300, 300))
     assert (longer.base, longer.kept, longer.put_away) == ("parked", 300, "nothing")
+
+
+def test_a_state_that_is_replayed_stays_until_it_is_there_again() -> None:
+    """The prompt is wholly resident, but the nearest snapshot is far: if the replay is cancelled
+    the old state is still whole."""
+    plan = bounded(*sharing(1_000, 1_000, 1_000), snapshots=((7, 900),))
+    assert (plan.kept, plan.replayed, plan.put_away) == (900, 99, "whole")
+    near = bounded(*sharing(9_000, 9_000, 9_000), snapshots=((7, 8_990),))
+    assert (near.kept, near.put_away) == (8_990, "tail")
+    assert "branch" not in near.reason
 
 
 # -- time ----------------------------------------------------------------------------------------
@@ -280,6 +291,25 @@ def test_loading_slower_than_computing_is_not_done() -> None:
     slow = plan_of(live, wanted, on_disk, rates=Rates(1000, 20, 1e10, 1e6))
     assert (slow.kind, slow.kept) == (PlanKind.EXTEND, 10)
     assert slow.estimated_ms == 4_990
+
+
+def test_a_near_snapshot_in_memory_beats_one_on_a_slow_disk() -> None:
+    live, wanted = sharing(1_000, 1_010, 990)
+    snapshots = (HeldSnapshot(1, 990, on_disk=True), HeldSnapshot(2, 980))
+    kept = {}
+    for load_bytes_per_s in (1e6, 1e10):
+        plan = plan_sync(
+            live,
+            wanted,
+            can_rewind=never,
+            needs_snapshots=True,
+            offers=Offers(snapshots=snapshots, free_bytes=ROOMY),
+            sizes=RECURRENT,
+            rates=Rates(1000, 20, 1e10, load_bytes_per_s),
+        )
+        kept[load_bytes_per_s] = (plan.kept, plan.snapshot_id, plan.kind)
+    assert kept[1e6] == (980, 2, PlanKind.RESTORE)
+    assert kept[1e10] == (990, 1, PlanKind.LOAD)
 
 
 def test_memory_is_read_before_disk() -> None:
