@@ -33,7 +33,7 @@ _KIND_STYLES = {"extend": "$text-success", "cold": "$text-error"}
 _SOURCES = {
     "memory": "the live state",
     "parked": "a parked branch",
-    "segment": "a piece kept aside",
+    "segment": "a kept segment",
     "snapshot": "a snapshot",
     "disk": "the disk",
     "none": "nowhere: nothing was kept",

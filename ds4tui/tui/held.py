@@ -52,8 +52,8 @@ def held_section(stats: EngineStats, width: int) -> Content | None:
     if not stats.cache_budget_bytes:
         return None
     lines = [
-        row("branches", _amount(stats.parked_states, stats.parked_tokens, stats.parked_bytes)),
-        row("pieces", _amount(stats.segments, stats.segment_tokens, stats.segment_bytes)),
+        row("parked", _amount(stats.parked_states, stats.parked_tokens, stats.parked_bytes)),
+        row("segments", _amount(stats.segments, stats.segment_tokens, stats.segment_bytes)),
         *_snapshot_rows(stats),
         bar(held_bytes(stats) / stats.cache_budget_bytes, width),
         row("room", f"{size_words(held_bytes(stats))} of {size_words(stats.cache_budget_bytes)}"),
@@ -94,11 +94,12 @@ def sessions_section(stats: EngineStats, width: int) -> Content | None:
     return section("Sessions", *lines)
 
 
-_STATES = {"EMPTY": "empty", "READY": "rests", "POISONED": "given up"}
+# One that has no job rests, whatever its last job was doing when it ended.
+_STATES = {"EMPTY": "empty", "POISONED": "given up"}
 
 
 def _session_line(session: SessionStats) -> Content:
-    state = "at work" if session.job_id else _STATES.get(session.state, session.state.lower())
+    state = "at work" if session.job_id else _STATES.get(session.state, "rests")
     style = "$text-accent" if session.job_id else ""
     size = ""
     if session.resident_tokens:

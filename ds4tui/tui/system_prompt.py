@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ds4tui.assistant import Assistant
+from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import Ds4Error
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.open_chat import OpenChat
@@ -28,22 +29,32 @@ async def cost_of_change(
     """The cost of giving `chat` the system prompt `new`; None if there is none to speak of.
 
     `last_job_id` is the last job that this chat asked for, with the system prompt `sent`: only if
-    the engine has done nothing since is what it holds this chat.
+    its session has done nothing since is what that one holds this chat.
     """
     if assistant is None or not chat.path or new == chat.system:
         return None
-    stats = assistant.stats
+    resident = _resident(assistant.stats, last_job_id)
     try:
         common, length = await in_thread(
             "ds4tui-render", lambda: _common(assistant, chat, sent, new)
         )
     except Ds4Error:  # the next question will meet it, and tell
         return None
-    decided = stats.decision.job_id if stats.decision else ""
-    is_ours = bool(last_job_id) and decided == last_job_id and not stats.job_id
-    is_resident = is_ours and stats.resident_tokens > 0
-    kept = min(common, stats.resident_tokens) if is_resident else 0
-    return CostOfChange(stats.resident_tokens, kept, length - kept, is_resident)
+    kept = min(common, resident)
+    return CostOfChange(resident, kept, length - kept, resident > 0)
+
+
+def _resident(stats: EngineStats, last_job_id: str) -> int:
+    """How many tokens are live of the chat whose last job was `last_job_id`: 0 if its session has
+    done something else since, or is at work."""
+    known = stats.decisions or ((stats.decision,) if stats.decision else ())
+    ours = next((d for d in reversed(known) if d.job_id == last_job_id), None)
+    if ours is None or [d for d in known if d.session == ours.session][-1] != ours:
+        return 0
+    session = next((s for s in stats.sessions if s.session == ours.session), None)
+    if session is None:
+        return 0 if stats.job_id else stats.resident_tokens
+    return 0 if session.job_id else session.resident_tokens
 
 
 def _common(assistant: Assistant, chat: OpenChat, sent: str, new: str) -> tuple[int, int]:

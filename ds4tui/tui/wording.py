@@ -106,11 +106,12 @@ def system_prompt_set(system: str, cost: CostOfChange | None) -> Words:
         return done, "It holds from the next question on."
     if not cost.is_resident:
         return done, (
-            "It stands before everything else. This chat is not what is resident now, so its "
-            f"{cost.evaluated:,} tokens are evaluated with the next question anyhow."
+            "It stands before everything else: the "
+            f"{cost.evaluated:,} tokens of this chat are evaluated with the next question, "
+            "whatever is held of it."
         )
     return done, (
         f"It stands before everything else: of {cost.resident:,} resident tokens the next question "
-        f"keeps {cost.kept:,} and drops {cost.dropped:,}; {cost.evaluated:,} tokens of this chat "
-        "are evaluated (again)."
+        f"keeps {cost.kept:,} and drops {cost.dropped:,}, which are set aside if there is room; "
+        f"{cost.evaluated:,} tokens of this chat are evaluated (again)."
     )

@@ -31,7 +31,9 @@ TWO = replace(
     STATS,
     sessions=(
         SessionStats(1, "DECODING", 4096, 218_000_000, what="person: Why\x1b[2J so?", job_id="j"),
-        SessionStats(2, "READY", 120, 9000, what="agent: You are a coding agent that writes code"),
+        SessionStats(
+            2, "DECODING", 120, 9000, what="agent: You are a coding agent that writes code"
+        ),
         SessionStats(3),
         SessionStats(4, "POISONED"),
     ),
@@ -63,8 +65,8 @@ def test_the_bar_stays_as_wide_as_it_is(common: int) -> None:
 def test_what_is_held_beside_the_live_state_is_counted() -> None:
     text = plain(held_section(STATS, 32))
     for said in (
-        "branches  2 · 165k tok · 3.0 MB",
-        "pieces    1 · 952 tok · 1.0 MB",
+        "parked    2 · 165k tok · 3.0 MB",
+        "segments  1 · 952 tok · 1.0 MB",
         "snapshots 4 of 500 kB: 2.0 MB",
         "an edit   replays 96 at most",
         "━" * 8 + "─" * 24,
@@ -77,7 +79,7 @@ def test_what_is_held_beside_the_live_state_is_counted() -> None:
 def test_families_without_snapshots_say_nothing_of_them() -> None:
     some = replace(STATS, snapshots=0, snapshot_bytes=0, sessions=(), parked_states=0)
     text = plain(held_section(some, 32))
-    assert "snapshots" not in text and "replays" not in text and "branches  none" in text
+    assert "snapshots" not in text and "replays" not in text and "parked    none" in text
     assert held_section(EngineStats("idle"), 32) is None
 
 
