@@ -130,10 +130,10 @@ class Engine:
             _log.error("the model could not be loaded: %s", exc)
             self._give_up(exc if isinstance(exc, Exception) else EngineError(f"Loading: {exc!r}"))
             return
-        books = Books(pool, loaded.tokenizer)
-        self._session_count, self._memory_use = len(pool.sessions), loaded.memory_use
-        self._loaded_ready(loaded, pool, books)
         try:
+            books = Books(pool, loaded.tokenizer)
+            self._session_count, self._memory_use = len(pool.sessions), loaded.memory_use
+            self._loaded_ready(loaded, pool, books)
             self._serve(loaded, pool, books)
         except Exception as exc:  # the root of the thread: only a fault of ours gets here
             _log.exception("the engine stopped")
