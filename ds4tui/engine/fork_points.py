@@ -22,6 +22,12 @@ Point = Literal["system", "turn", "image", "before last", "chunk", "decode"]
 SPACING = 20
 # People edit, regenerate and go back among their last messages: user and reply, twice.
 LAST_BORDERS = 4
+# Side requests and other agents share a part of a system prompt, or of the instructions that
+# their only message begins with, and are short themselves: what they replay of it is not small
+# beside what they need. So the first turn has places inside, too: this many, but none nearer than
+# a chunk that still feeds a matrix product well.
+FIRST_TURN_PLACES = 16
+FIRST_TURN_SPACING_MIN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,12 @@ def is_far_enough(position: int, before: int, end: int) -> bool:
 def chosen_borders(
     outline: Outline, timeline: Timeline, start: int, end: int
 ) -> tuple[ForkPoint, ...]:
-    """The borders strictly between `start` and `end` where the chunks of a prefill of
+    """The places strictly between `start` and `end` where the chunks of a prefill of
     [start, end) of `timeline` shall end."""
-    inside = [b for b in borders(outline, timeline) if start < b.position < end]
+    between = (*borders(outline, timeline), *_inside_first_turn(outline, timeline))
+    inside = sorted((b for b in between if start < b.position < end), key=lambda b: b.position)
     always = {border.position for border in inside[-LAST_BORDERS:]}
-    always |= {border.position for border in inside if border.point == "system"}
+    always |= {b.position for b in inside if b.point in ("system", "chunk")}
     chosen: list[ForkPoint] = []
     before = start
     for border in inside:
@@ -63,3 +70,13 @@ def chosen_borders(
             chosen.append(border)
             before = border.position
     return tuple(chosen)
+
+
+def _inside_first_turn(outline: Outline, timeline: Timeline) -> list[ForkPoint]:
+    """Places inside of the first turn, evenly apart."""
+    if not outline:
+        return []
+    turn = outline[0]
+    spacing = max(FIRST_TURN_SPACING_MIN, (turn.end - turn.start) // FIRST_TURN_PLACES)
+    found = range(turn.start + spacing, turn.end, spacing)
+    return [ForkPoint(p, "chunk") for p in found if timeline.snapped(p) == p]

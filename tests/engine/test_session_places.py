@@ -10,6 +10,8 @@ from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.outline import Turn
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.fork_points import (
+    FIRST_TURN_PLACES,
+    FIRST_TURN_SPACING_MIN,
     LAST_BORDERS,
     SPACING,
     borders,
@@ -49,7 +51,7 @@ def test_borders_stand_at_growing_distance(length: int, every: int, start: int) 
     timeline, outline = Timeline.of(range(length)), outline_of(length, every)
     chosen = [c.position for c in chosen_borders(outline, timeline, start, length)]
     inside = [c.position for c in borders(outline, timeline) if start < c.position < length]
-    assert set(chosen) <= set(inside)
+    assert set(chosen) <= set(inside)  # the system prompt is too short for places inside
     assert chosen[-LAST_BORDERS:] == inside[-LAST_BORDERS:]
     for before, after in itertools.pairwise([start, *chosen]):
         # What was left out between two is no farther from the one before than it may be.
@@ -74,6 +76,18 @@ def test_chunks_end_at_fork_points_and_before_the_last_token() -> None:
     ends = set(itertools.accumulate(model.chunks))
     assert {10, 55, 56, 57} <= ends
     assert model.chunks[-1] == 1
+
+
+def test_a_side_request_that_shares_half_of_the_system_prompt_replays_little_of_it() -> None:
+    for system, most in ((1100, FIRST_TURN_SPACING_MIN), (20_000, 20_000 // FIRST_TURN_PLACES)):
+        session, _ = session_of(RECURRENT)
+        ids = [i % 200 for i in range(system + 5000)]
+        outline = (Turn(0, system, "system", b""), Turn(system, len(ids), "user", b""))
+        drain(session.sync(Timeline.of(ids), outline=outline))
+        for shared in (most - 1, most + 100, system - 50):
+            plan = session.plan(Timeline.of([*ids[:shared], 201, 202]))
+            assert plan.to_evaluate <= 2 + most
+        assert len(snapshots(session)) <= FIRST_TURN_PLACES + 107 + LAST_BORDERS
 
 
 def test_a_state_that_can_be_cut_anywhere_is_neither_chunked_nor_snapshotted_so() -> None:
@@ -118,7 +132,7 @@ def test_a_snapshot_that_stands_already_is_not_copied_again() -> None:
     state.snapshot = lambda: copies.append(1) or take(state)  # type: ignore[union-attr, func-returns-value, method-assign]
     for _ in range(5):
         drain(session.sync(Timeline.of(range(30))))
-    assert not copies
+    assert len(copies) == 1  # of its end, when its last token was taken back first
 
 
 @pytest.mark.parametrize("budget_bytes", [0, 40, 100, 400])
