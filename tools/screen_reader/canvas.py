@@ -180,7 +180,7 @@ def draw(
     image = Image.new("RGB", (width, height), background)
     pen = ImageDraw.Draw(image)
     for box in canvas.boxes:
-        style = {"fill": box.fill, "outline": box.outline, "width": box.width}
+        style: dict[str, Any] = {"fill": box.fill, "outline": box.outline, "width": box.width}
         if box.radius:
             pen.rounded_rectangle(box.corners, box.radius, **style)
         else:

@@ -52,7 +52,8 @@ def draw_sets(folder: Path) -> None:
     tokenizer = load_tokenizer()
     folder.mkdir(parents=True, exist_ok=True)
     for name, held in SETS.items():
-        r, examples = random.Random(held.seed), []
+        r = random.Random(held.seed)
+        examples: list[dict[str, str]] = []
         while len(examples) < held.count:
             made = screen(r, held.difficulty, held.faces, None)
             question, answer = choose(r, made.questions, 1)[0]

@@ -1,6 +1,7 @@
 """The two networks in plain torch: the vision part, trained, and SmolLM2 from its GGUF, frozen."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Shape:
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP; q, k, v are separate so that the optimiser sees them so."""
+    """Pre-norm attention and MLP, as SigLIP's."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -135,15 +136,17 @@ class LlamaBlock(nn.Module):
     """One layer of SmolLM2; the names are those of the GGUF's tensors."""
 
     NORMS = ("attn_norm", "ffn_norm")
-    MATRICES = (
-        "attn_q",
-        "attn_k",
-        "attn_v",
-        "attn_output",
-        "ffn_gate",
-        "ffn_up",
-        "ffn_down",
-    )
+    MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+    attn_norm: Tensor
+    ffn_norm: Tensor
+    attn_q: Tensor
+    attn_k: Tensor
+    attn_v: Tensor
+    attn_output: Tensor
+    ffn_gate: Tensor
+    ffn_up: Tensor
+    ffn_down: Tensor
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
         super().__init__()
@@ -239,7 +242,7 @@ class Llama(nn.Module):
         return [row[: row.index(stops[0])] if stops[0] in row else row for row in rows]
 
 
-def gguf_reader(path: Path):  # type: ignore[no-untyped-def]
+def gguf_reader(path: Path) -> Callable[[str], Tensor]:
     """A function from a tensor's name to its float32 values."""
     import gguf
     from gguf.quants import dequantize

@@ -11,6 +11,7 @@ import os
 import random
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ def make(r: random.Random, mix: Mix, tokenizer: Tokenizer) -> Screen:
     return screen(r, difficulty, TRAINING, tokenizer)
 
 
-def sample(r: random.Random, mix: Mix, tokenizer: Tokenizer) -> dict[str, NDArray]:
+def sample(r: random.Random, mix: Mix, tokenizer: Tokenizer) -> dict[str, NDArray[Any]]:
     """One sample, its fields as in FIELDS."""
     while True:
         made = make(r, mix, tokenizer)
@@ -68,7 +69,7 @@ def sample(r: random.Random, mix: Mix, tokenizer: Tokenizer) -> dict[str, NDArra
             }
 
 
-def shared(shape: tuple[int, ...], dtype: type) -> NDArray:
+def shared(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
 

@@ -61,7 +61,10 @@ def plain(c: Canvas) -> Scene:
         lh,
         [fg if r.random() < 0.8 else foreground(r, bg, coloured=True) for _ in lines],
     )
-    qa = [(read_everything(r), "\n".join(lines), 6), (ask_background(r), name, 1)]
+    qa: list[tuple[str, str, float]] = [
+        (read_everything(r), "\n".join(lines), 6),
+        (ask_background(r), name, 1),
+    ]
     if len(lines) > 1:
         i = r.randrange(len(lines))
         qa.append(
@@ -123,7 +126,7 @@ def number(c: Canvas) -> Scene:
         y = r.uniform(1, max(2, H - hh - 1))
         c.text(x, y, lab, f1, fg)
         c.text(x, y + lh, v, f2, foreground(r, bg, coloured=True))
-    qa = [
+    qa: list[tuple[str, str, float]] = [
         (
             ask(
                 r,
@@ -161,7 +164,7 @@ def settings(c: Canvas) -> Scene:
         ]
     )()
     left = c.budget - len(title)
-    rows = []
+    rows: list[tuple[str, str]] = []
     for _ in range(r.randint(1, 4)):
         lab = r.choice(
             [
@@ -231,7 +234,7 @@ def settings(c: Canvas) -> Scene:
             )
     i = r.randrange(len(rows))
     a, b = rows[i]
-    qa = [
+    qa: list[tuple[str, str, float]] = [
         (ask(r, "What is the value of %s?" % a, "What is %s set to?" % a), b, 4),
         (read_everything(r), title + "\n" + "\n".join("%s: %s" % z for z in rows), 3),
         (ask(r, "What is the title of the window?", "What is the title?"), title, 1.5),

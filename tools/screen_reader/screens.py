@@ -50,7 +50,8 @@ def choose(
     r: random.Random, questions: list[tuple[str, str, float]], most: int
 ) -> list[tuple[str, str]]:
     """Up to `most` different (question, answer) pairs, drawn by weight."""
-    left, chosen = list(questions), []
+    left = list(questions)
+    chosen: list[tuple[str, str]] = []
     while left and len(chosen) < most:
         i = r.choices(range(len(left)), [weight for _, _, weight in left])[0]
         question, answer, _ = left.pop(i)

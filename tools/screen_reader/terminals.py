@@ -49,7 +49,7 @@ def terminal(c: Canvas) -> Scene:
         bg = jitter(r, LIGHT[name], 3)
     fg = foreground(r, bg)
     pr = r.choice(["$ ", "$ ", "# ", "> ", "%s$ " % word(r).lower()[:5], "~ %" + " ", ">>> "])
-    lines = []
+    lines: list[str] = []
     cols = []
     left = c.budget
     cmd = None
@@ -108,7 +108,7 @@ def terminal(c: Canvas) -> Scene:
     x = r.uniform(1, max(2, min(24, W - cw - 1)))
     y = r.uniform(1, max(2, (H - lh * len(lines) - 1) * r.random()))
     c.lines(lines, fk, x, y, lh, cols)
-    qa = [
+    qa: list[tuple[str, str, float]] = [
         (read_everything(r), "\n".join(lines), 3),
         (ask_background(r), name, 0.5),
         (ask_theme(r), theme(bg), 0.3),
@@ -187,7 +187,7 @@ def code(c: Canvas) -> Scene:
     fg = foreground(r, bg)
     n = r.choice([1, 2, 2, 3, 3, 4])
     left = c.budget
-    lines = []
+    lines: list[str] = []
     ind = 0
     num_on = r.random() < 0.3
     gut = 3 if num_on else 0
@@ -228,7 +228,7 @@ def code(c: Canvas) -> Scene:
             c.text(xx + fk.width(parts[0] + " "), yy, parts[1], fk, fg)
         else:
             c.text(xx, yy, t[st:], fk, fg if r.random() < 0.8 else pal[3])
-    qa = [
+    qa: list[tuple[str, str, float]] = [
         (
             ask(r, read_everything(r), "What does the code say?", "Read the code."),
             "\n".join(lines),
@@ -253,7 +253,7 @@ def log(c: Canvas) -> Scene:
     bg = jitter(r, (DARK if dark else LIGHT)[name], 3)
     fg = foreground(r, bg)
     left = c.budget
-    lines = []
+    lines: list[str] = []
     cols = []
     err = None
     lv1 = None
@@ -307,7 +307,7 @@ def log(c: Canvas) -> Scene:
     x = r.uniform(1, max(2, min(20, W - cw - 1)))
     y = r.uniform(1, max(2, (H - lh * len(lines) - 1) * r.random()))
     c.lines(lines, fk, x, y, lh, cols)
-    qa = [
+    qa: list[tuple[str, str, float]] = [
         (read_everything(r), "\n".join(lines), 4),
         (ask_kind(r), "A log", 0.3),
         (ask_theme(r), theme(bg), 0.3),

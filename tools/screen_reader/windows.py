@@ -122,7 +122,7 @@ def dialog(c: Canvas) -> Scene:
             (255, 255, 255) if i == hi else fg,
         )
         bx += bw[i] + gap
-    qa = [
+    qa: list[tuple[str, str, float]] = [
         (
             ask(
                 r,
