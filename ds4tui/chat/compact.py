@@ -8,15 +8,28 @@ to where it was is no longer than one that never left. Then a turn is written in
 not grow with the conversation, however many thousands of turns it has.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat.messages import Message, Tool, ToolCall
 
 # An exchange: what came in (system, user, tools), then the reply.
 Exchange = tuple[Message, ...]
 
 WORD = "Zqearlier"  # stands for what was said
+# For all tools that are offered: their descriptions may be longer than any turn.
+ANY_TOOL = Tool(
+    WORD,
+    WORD,
+    json.dumps(
+        {
+            "type": "object",
+            "properties": {WORD: {"type": "string", "description": WORD}},
+            "required": [WORD],
+        }
+    ),
+)
 # Nine characters and digits: Mistral's templates refuse other ids.
 _CALL_ID = "zqcall001"
 # Templates tell one call or result from several, and the first from those after it.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.cache.outline import Outline, Turn
-from ds4tui.chat.compact import WORD, History, stand_in, stand_ins
+from ds4tui.chat.compact import ANY_TOOL, WORD, History, stand_in, stand_ins
 from ds4tui.chat.messages import Message
 from ds4tui.chat.outlining import opening_turn, turn_of
 from ds4tui.chat.reasoned import has_reasoning
@@ -125,6 +125,20 @@ class TurnwiseRenderer:
 
         Raises NotTurnwise, TemplateError for what the template refuses.
         """
+        if node is not None and options.tools:
+            try:
+                return self._after(node, messages, replace(options, tools=(ANY_TOOL,)), sampled)
+            except (NotTurnwise, TemplateError) as exc:
+                _log.debug("rendered with all tools: %s", exc)
+        return self._after(node, messages, options, sampled)
+
+    def _after(
+        self,
+        node: Node | None,
+        messages: Sequence[Message],
+        options: Options,
+        sampled: bool,
+    ) -> Node:
         marks = self._script.choose_marks(messages, options)
         work = _Extension(self, node, tuple(messages), options, marks)
         delta = work.of_ids() if sampled else None
@@ -133,7 +147,7 @@ class TurnwiseRenderer:
                 _log.debug("the template does not keep a reply; its text is used")
             delta = work.of_text()
         if WORD in delta.text and not any(WORD in m.text for m in messages):
-            raise NotTurnwise("the template writes earlier turns into later ones")
+            raise NotTurnwise("the template writes earlier turns, or tools, into later ones")
         return self._joined(node, messages, options, marks, delta)
 
     def _joined(

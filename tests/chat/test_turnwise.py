@@ -347,6 +347,30 @@ def test_a_turn_costs_the_same_in_a_long_conversation(
     assert price.characters < 100
 
 
+@pytest.mark.parametrize("name", ["hermes", "chatml", "by parts"])
+def test_a_turn_does_not_cost_the_tools_again(
+    format_of: Formats, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    chat_format = format_of(name)
+    tools = [replace(READ, name=f"read{n}", description="x" * 1000) for n in range(30)]
+    told = [SYSTEM, Message("user", "x")]
+    chat_format.render(told, tools)
+    written = 0
+    render = ChatTemplate.render
+
+    def counted(*arguments: Any, **more: Any) -> str:
+        nonlocal written
+        text = render(*arguments, **more)
+        written += len(text)
+        return text
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    told += [Message("assistant", "y", tuple(b"y")), Message("user", "z")]
+    chat_format.render(told, tools)
+    assert 0 < written < 10_000
+    assert chat_format.render(told, tools) == chat_format.whole(told, tools).timeline
+
+
 def test_the_same_again_costs_nothing(
     format_of: Formats, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
