@@ -4,8 +4,9 @@
     python tools/screenshots.py --fake           with a fake engine: for work on the layout
 
 chat.svg is a chat whose second question reuses what is resident; narrow.svg the same at 80x24;
-help.svg the commands; pull.svg the first start without a model. --png makes chat.png as
-well, which the README shows where SVG is not drawn; it needs rsvg-convert.
+help.svg the commands; decisions.svg what another system prompt did to that chat; pull.svg the first
+start without a model. --png makes chat.png as well, which the README shows where SVG is not drawn;
+it needs rsvg-convert.
 """
 
 import argparse
@@ -105,6 +106,15 @@ async def picture_chats(settings: Settings, open_model: OpenModel) -> None:
                 await pilot.pause(STEP_S)
                 save(app, "help")
                 await pilot.press("escape")
+                await picture_decisions(app, pilot)
+
+
+async def picture_decisions(app: Ds4App, pilot: Pilot[None]) -> None:
+    await app.chat_view.set_system("You are brief, and right.")
+    await ask(app, pilot, "Once more, please.")
+    await pilot.press("f3")
+    await pilot.pause(STEP_S)
+    save(app, "decisions")
 
 
 async def picture_first_start(settings: Settings) -> None:
