@@ -29,6 +29,7 @@ from ds4tui.cache.kvarrays import (
     HostPage,
     HostRows,
     HostSnapshot,
+    dtype_name,
 )
 from ds4tui.cache.kvformat import (
     ALIGNMENT,
@@ -62,32 +63,19 @@ class WritingStopped(Exception):
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def page_parts(page: HostPage) -> tuple[list[ArrayPlace], list[Array]]:
-    """The arrays of a page with their places, for `write_record`."""
-    places, arrays = [], []
-    for layer, rows in enumerate(page.layers):
-        if rows is None:
+def record_parts(record: HostPage | HostSnapshot) -> tuple[list[ArrayPlace], list[Array]]:
+    """The arrays of a page or a snapshot with their places, for `write_record`."""
+    found: list[tuple[ArrayPlace, Array]] = []
+    for layer, held in enumerate(record.layers):
+        if held is None:
             continue
-        for array, axis, dtype in zip(rows.arrays, rows.axes, rows.dtypes, strict=True):
-            places.append(ArrayPlace(layer, dtype, array.shape, axis, 0))
-            arrays.append(array)
-    return places, arrays
-
-
-def snapshot_parts(snapshot: HostSnapshot) -> tuple[list[ArrayPlace], list[Array]]:
-    """The arrays of a snapshot with their places."""
-    places, arrays = [], []
-    for layer, bounded in enumerate(snapshot.layers):
-        if bounded is None:
-            continue
-        for array, dtype in zip(bounded.arrays, bounded.dtypes, strict=True):
-            places.append(ArrayPlace(layer, dtype, array.shape, None, 0))
-            arrays.append(array)
-    if snapshot.logits is not None:
-        dtype = snapshot.logits.dtype.name
-        places.append(ArrayPlace(LOGITS, dtype, snapshot.logits.shape, None, 0))
-        arrays.append(snapshot.logits)
-    return places, arrays
+        axes = held.axes if isinstance(held, HostRows) else (None,) * len(held.arrays)
+        for array, axis, dtype in zip(held.arrays, axes, held.dtypes, strict=True):
+            found.append((ArrayPlace(layer, dtype, array.shape, axis, 0), array))
+    logits = record.logits if isinstance(record, HostSnapshot) else None
+    if logits is not None:
+        found.append((ArrayPlace(LOGITS, dtype_name(logits), logits.shape, None, 0), logits))
+    return [place for place, _ in found], [array for _, array in found]
 
 
 def write_record(

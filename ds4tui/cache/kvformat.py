@@ -43,7 +43,7 @@ PAGE_POSITIONS_MAX = 1024  # an image that is longer makes a page of its own
 LOGITS = -1  # the layer under which the next token's logits are stored
 
 _TEXT_BYTES_MAX = 64 << 20
-_IDENTITY_BYTES_MAX = 64
+IDENTITY_BYTES_MAX = 64
 _AXES_MAX = 8
 _SIZE_MAX = 1 << 40  # of one array's axis, and of a file: more is no record of ours
 
@@ -257,7 +257,7 @@ def _head(fields: Any, ids: Ids) -> RecordHead:
 
 
 def _check_head(head: RecordHead) -> None:
-    if not 1 <= len(head.identity) <= _IDENTITY_BYTES_MAX or len(head.parent) != 16:
+    if not 1 <= len(head.identity) <= IDENTITY_BYTES_MAX or len(head.parent) != 16:
         raise ValueError("an identity or a key of a wrong length")
     rows = head.end - head.start
     if (rows < 1) is (head.kind == "page") or len(head.ids) != rows or rows < 0:

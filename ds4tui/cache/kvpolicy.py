@@ -59,9 +59,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """What goes, and why, in words."""
+    """What goes, and why: `why` is the kind of reason, `reason` all of it in words."""
 
     entry_id: int
+    why: str
     reason: str
 
 
@@ -119,7 +120,7 @@ def evictions(
     if gone is None:
         return None
     by_id = {record.entry_id: record for record in records}
-    return tuple(Eviction(entry_id, _reason(by_id[entry_id], now)) for entry_id in gone)
+    return tuple(_eviction(by_id[entry_id], now) for entry_id in gone)
 
 
 def freeable_bytes(records: Sequence[Stored], keep: Collection[int] = ()) -> int:
@@ -195,14 +196,12 @@ def _rank(record: Stored, now: float, is_newest: bool) -> int:
     return _NEWEST if is_newest else _ORDINARY
 
 
-def _reason(record: Stored, now: float) -> str:
+def _eviction(record: Stored, now: float) -> Eviction:
     if record.is_orphan:
-        return "nothing leads up to it any more"
-    seconds = record.recompute_ms / 1e3
-    return (
-        f"room was needed; last used {duration(age_s(record.used_at, now))} ago,"
-        f" worth {seconds:,.1f} s"
-    )
+        return Eviction(record.entry_id, "orphan", "nothing leads up to it any more")
+    used = duration(age_s(record.used_at, now))
+    worth = f"worth {record.recompute_ms / 1e3:,.1f} s"
+    return Eviction(record.entry_id, "room", f"room was needed; last used {used} ago, {worth}")
 
 
 def duration(seconds: float) -> str:

@@ -22,10 +22,12 @@ def tag(timeline: Timeline, position: int, what: str) -> int:
 
 
 def _filled(numbers: list[int], shape: tuple[int, ...]) -> Array:
-    """Random numbers of `shape` a seed, one behind the other along a new first axis."""
-    return np.stack(
-        [np.random.default_rng(seed).random(shape, dtype=np.float32) for seed in numbers]
-    )
+    """float32 numbers of `shape` that follow from each number, one behind the other along a new
+    first axis."""
+    seeds = np.array(numbers, np.uint64)[:, None]
+    places = np.arange(1, 1 + int(np.prod(shape)), dtype=np.uint64)[None]
+    mixed = (seeds ^ (places * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xBF58476D1CE4E5B9)
+    return (mixed >> np.uint64(40)).astype(np.float32).reshape(len(numbers), *shape)
 
 
 def true_page(timeline: Timeline, start: int, end: int) -> HostPage:
@@ -33,7 +35,7 @@ def true_page(timeline: Timeline, start: int, end: int) -> HostPage:
     the last axis, as a CPU keeps them; layer 1 in bfloat16; layer 2 has none."""
     seeds = [tag(timeline, position + 1, "row") for position in range(start, end)]
     rows = _filled(seeds, (HEADS, SIZE))  # [rows, heads, size]
-    keys, values = rows.transpose(1, 2, 0), rows.transpose(1, 0, 2).astype(np.float16)
+    keys, values = rows.transpose(1, 2, 0), (rows.transpose(1, 0, 2) % 2039).astype(np.float16)
     bits = (rows.transpose(1, 0, 2).view(np.uint32) >> 16).astype(np.uint16)
     first = HostRows((keys, values), (2, 1), ("float32", "float16"))
     second = HostRows((bits,), (1,), ("bfloat16",))
@@ -43,9 +45,9 @@ def true_page(timeline: Timeline, start: int, end: int) -> HostPage:
 def true_snapshot(timeline: Timeline, logits: bool = True) -> HostSnapshot:
     """The bounded part at the end of `timeline`."""
     seed = tag(timeline, len(timeline), "bounded")
-    matrix = np.random.default_rng(seed).random((2, 3, 3), dtype=np.float32)
-    tail = np.random.default_rng(seed + 1).random((3, 5), dtype=np.float32)
-    drawn = np.random.default_rng(seed + 2).random(11, dtype=np.float32) if logits else None
+    matrix = _filled([seed], (2, 3, 3))[0]
+    tail = _filled([seed ^ 1], (3, 5))[0]
+    drawn = _filled([seed ^ 2], (11,))[0] if logits else None
     position = len(timeline)
     return HostSnapshot(position, (None, None, HostBounded.of(matrix, tail)), drawn)
 

@@ -20,9 +20,8 @@ from ds4tui.cache.kvarrays import DTYPES, HostBounded, HostPage, HostRows, HostS
 from ds4tui.cache.kvfile import (
     RecordFile,
     WritingStopped,
-    page_parts,
     read_head,
-    snapshot_parts,
+    record_parts,
     write_record,
 )
 from ds4tui.cache.kvformat import FIXED, CorruptRecord, RecordHead, prefix_key
@@ -43,7 +42,7 @@ TIMELINE = Timeline.of(range(40))
 
 
 def page_head(timeline: Timeline, page: HostPage, **changes: Any) -> RecordHead:
-    places, _ = page_parts(page)
+    places, _ = record_parts(page)
     spans = tuple(s for s in timeline.spans if page.start <= s.start < page.end)
     head = RecordHead(
         kind="page",
@@ -60,7 +59,7 @@ def page_head(timeline: Timeline, page: HostPage, **changes: Any) -> RecordHead:
 
 
 def snapshot_head(timeline: Timeline, snapshot: HostSnapshot) -> RecordHead:
-    places, _ = snapshot_parts(snapshot)
+    places, _ = record_parts(snapshot)
     at, key = snapshot.position, prefix_key(IDENTITY, timeline, snapshot.position)
     return RecordHead(
         "snapshot", IDENTITY, key, at, at, timeline.ids[:0], (), LAYERS, tuple(places)
@@ -71,13 +70,13 @@ def written_page(
     folder: Path, timeline: Timeline = TIMELINE, start: int = 8, end: int = 20
 ) -> Path:
     page = true_page(timeline, start, end)
-    head = write_record(folder, page_head(timeline, page), page_parts(page)[1])
+    head = write_record(folder, page_head(timeline, page), record_parts(page)[1])
     return folder / head.name
 
 
 def written_snapshot(folder: Path) -> Path:
     snapshot = true_snapshot(TIMELINE)
-    head = write_record(folder, snapshot_head(TIMELINE, snapshot), snapshot_parts(snapshot)[1])
+    head = write_record(folder, snapshot_head(TIMELINE, snapshot), record_parts(snapshot)[1])
     return folder / head.name
 
 
@@ -122,7 +121,7 @@ def test_a_snapshot_comes_back_with_its_logits(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is not a page"):
             file.page()
     bare = true_snapshot(TIMELINE.prefix(5), logits=False)
-    head = write_record(tmp_path, snapshot_head(TIMELINE, bare), snapshot_parts(bare)[1])
+    head = write_record(tmp_path, snapshot_head(TIMELINE, bare), record_parts(bare)[1])
     assert same_snapshot(read_whole(tmp_path / head.name), bare)  # type: ignore[arg-type]
 
 
@@ -151,7 +150,7 @@ def test_arrays_of_any_dtype_and_shape_come_back(
         layers.append(HostBounded(arrays, tuple(names)) if arrays else None)
     snapshot = HostSnapshot(40, tuple(layers))
     head = replace(snapshot_head(TIMELINE, snapshot), layer_count=len(layers))
-    head = write_record(folder, head, snapshot_parts(snapshot)[1])
+    head = write_record(folder, head, record_parts(snapshot)[1])
     found = read_whole(folder / head.name)
     for held, wanted in zip(found.layers, layers, strict=True):
         assert (held is None) is (wanted is None)
@@ -396,13 +395,13 @@ def test_short_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
 def test_writing_stops_when_asked(tmp_path: Path) -> None:
     page = true_page(TIMELINE, 0, 8)
     with pytest.raises(WritingStopped):
-        write_record(tmp_path, page_head(TIMELINE, page), page_parts(page)[1], lambda: True)
+        write_record(tmp_path, page_head(TIMELINE, page), record_parts(page)[1], lambda: True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_arrays_that_do_not_fit_the_head_are_not_written(tmp_path: Path) -> None:
     page = true_page(TIMELINE, 0, 8)
-    arrays = page_parts(page)[1]
+    arrays = record_parts(page)[1]
     for changes in ({"end": 9}, {"layer_count": 0}, {"identity": b""}, {"recompute_ms": -1.0}):
         with pytest.raises(ValueError, match="cannot be stored"):
             write_record(tmp_path, page_head(TIMELINE, page, **changes), arrays)

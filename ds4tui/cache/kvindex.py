@@ -1,0 +1,235 @@
+"""The index of a folder of records: their heads, when they were used and how often, in sqlite.
+
+The files are the truth. The index spares opening all of them at the start and remembers uses;
+whatever is wrong with it, it is made anew from the files. A row's head is the bytes that the file
+begins with, checksum included, so a row that sqlite returns damaged is not believed either.
+Pins are not here: they must outlive it. Owned by whoever holds the folder's lock, one thread at
+a time.
+"""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ds4tui.cache.kvformat import FIXED, CorruptRecord, RecordHead, decoded, encoded
+from ds4tui.cache.kvtally import Tally
+
+_log = logging.getLogger(__name__)
+
+INDEX_NAME = "index.sqlite"
+INDEX_FILES = (INDEX_NAME, f"{INDEX_NAME}-wal", f"{INDEX_NAME}-shm", f"{INDEX_NAME}-journal")
+
+# Stands in the header of every index that we made ("ds4k"): a foreign database is not read.
+_APPLICATION_ID = 0x6473346B
+_SCHEMA_VERSION = 1
+
+# The log goes into the database early: both count in the folder's budget.
+_CHECKPOINT_PAGES = 64
+
+# More than a commit adds to the files of the index: a row with its head, and the log until the
+# next checkpoint.
+GROWTH_BYTES = 512 << 10
+
+# An index that failed is tried again after that.
+_PAUSE_S = 60.0
+
+_TABLE = """
+    CREATE TABLE records (
+        name TEXT PRIMARY KEY,
+        file_bytes INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        used_at REAL NOT NULL,
+        hits INTEGER NOT NULL,
+        head BLOB NOT NULL
+    ) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """A record as it was when it was stored or adopted; `used_at` is in seconds since 1970."""
+
+    head: RecordHead
+    file_bytes: int
+    mtime_ns: int
+    used_at: float
+    hits: int = 0
+
+
+class Index:
+    """Every method raises sqlite3.Error when the database cannot be used."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the index of `folder`, made if it is not there. sqlite3.DatabaseError for a file
+        that is damaged or not ours, OSError if there can be none."""
+        path = folder / INDEX_NAME
+        # Made for its owner only; the log takes over the mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        # Explicit transactions; any thread, since the owner sees to it that it is one at a time.
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1.0)
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        db = self._db
+        db.execute("PRAGMA auto_vacuum = FULL")  # what goes takes no room
+        db.execute("PRAGMA journal_mode = WAL")
+        # Kills lose nothing with it; a power cut loses the newest rows, whose files are adopted.
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        db.execute("PRAGMA journal_size_limit = 0")
+        marks = self._pragma("application_id"), self._pragma("user_version")
+        if marks == (0, 0) and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            db.execute(_TABLE)
+        elif marks != (_APPLICATION_ID, _SCHEMA_VERSION):
+            raise sqlite3.DatabaseError("it is not an index of this version of ds4tui")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def load(self) -> dict[str, IndexRow]:
+        """All rows that can be believed, by name."""
+        rows: dict[str, IndexRow] = {}
+        columns = "name, file_bytes, mtime_ns, used_at, hits, head"
+        with closing(self._db.execute(f"SELECT {columns} FROM records")) as cursor:
+            for name, *fields in cursor:
+                row = _row(*fields)
+                if row is not None and row.head.name == name:
+                    rows[name] = row
+        return rows
+
+    def put(self, rows: Iterable[IndexRow]) -> None:
+        """Add or replace rows, all in one transaction."""
+        values = [
+            (r.head.name, r.file_bytes, r.mtime_ns, r.used_at, r.hits, encoded(r.head))
+            for r in rows
+        ]
+        self._all("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def used(self, uses: Iterable[tuple[str, float, int]]) -> None:
+        """(name, used_at, hits) of records that are there."""
+        values = [(used_at, hits, name) for name, used_at, hits in uses]
+        self._all("UPDATE records SET used_at = ?, hits = ? WHERE name = ?", values)
+
+    def remove(self, names: Iterable[str]) -> None:
+        self._all("DELETE FROM records WHERE name = ?", [(name,) for name in names])
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _all(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
+        if not values:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.executemany(statement, values)
+            self._db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):  # the first error is the one to tell
+                self._db.execute("ROLLBACK")
+            raise
+
+
+class SteadyIndex:
+    """An index that harms nobody: whatever sqlite objects to is counted and told, and does not
+    go farther. One that failed is made anew from the files after a while; until then there is
+    none. `close` it before another process may write."""
+
+    def __init__(self, folder: Path, tally: Tally) -> None:
+        self._folder, self._tally = folder, tally
+        self._index: Index | None = None
+        self._failed_at: float | None = None
+
+    def open(self) -> dict[str, IndexRow]:
+        """The rows that can be believed; none if there is no index."""
+        try:
+            self._index, rows, problem = open_index(self._folder)
+        except (sqlite3.Error, OSError) as exc:
+            self._failed(exc)
+            return {}
+        self._failed_at = None
+        if problem:
+            self._tally.fault("index lost")
+            self._tally.note("index", f"the index is made anew from the files: {problem}")
+        return rows
+
+    def put(self, rows: Collection[IndexRow]) -> None:
+        self._change(lambda index: index.put(rows))
+
+    def used(self, uses: Collection[tuple[str, float, int]]) -> None:
+        self._change(lambda index: index.used(uses))
+
+    def remove(self, names: Collection[str]) -> None:
+        self._change(lambda index: index.remove(names))
+
+    def close(self) -> None:
+        self._failed_at = None
+        if self._index is not None:
+            with suppress(sqlite3.Error):  # the files are enough
+                self._index.close()
+            self._index = None
+
+    def _change(self, change: Callable[[Index], None]) -> None:
+        failed_at = self._failed_at
+        if failed_at is not None and time.monotonic() - failed_at > _PAUSE_S:
+            self.open()  # the rows that it lacks come from the files at the next start
+        if self._index is None:
+            return
+        try:
+            change(self._index)
+        except sqlite3.Error as exc:
+            self._failed(exc)
+
+    def _failed(self, exc: Exception) -> None:
+        _log.warning("the index of %s cannot be used: %s", self._folder, exc)
+        self._tally.fault("index lost")
+        self._tally.note("index", f"the index cannot be used: {exc}")
+        self.close()
+        self._failed_at = time.monotonic()
+
+
+def open_index(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:
+    """The index of `folder` with its rows, and what was wrong with it, in words; one that cannot
+    be read is made anew. Raises sqlite3.Error or OSError if that cannot be done either."""
+    try:
+        return _loaded(folder)
+    except sqlite3.DatabaseError as exc:
+        problem = str(exc)
+    for name in INDEX_FILES:
+        (folder / name).unlink(missing_ok=True)
+    index, rows, _ = _loaded(folder)
+    return index, rows, problem
+
+
+def _loaded(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:
+    index = Index(folder)
+    try:
+        return index, index.load(), ""
+    except BaseException:
+        index.close()
+        raise
+
+
+def _row(
+    file_bytes: object, mtime_ns: object, used_at: object, hits: object, head: object
+) -> IndexRow | None:
+    """None for one that cannot be believed."""
+    if not (isinstance(file_bytes, int) and isinstance(mtime_ns, int) and isinstance(hits, int)):
+        return None
+    if not isinstance(used_at, float) or not isinstance(head, bytes):
+        return None
+    try:
+        decoded_head = decoded(head[: FIXED.size], head[FIXED.size :], file_bytes)
+    except CorruptRecord:
+        return None
+    return IndexRow(decoded_head, file_bytes, mtime_ns, used_at, max(0, hits))

@@ -1,0 +1,446 @@
+"""The writing side of the disk tier: it adopts what lies in the folder, makes room, writes,
+removes, and keeps the books true to the files. Whatever the system does, the worst is that
+something is not stored: a counter and a note say which.
+
+  (1) All files of the folder together never exceed the budget by what is written here: room is
+      made before, for the record and for what the index may grow.
+  (2) Nothing that a look-up found and is `in_use`, nothing that waits, and nothing that leads up
+      to what is being stored makes way for it.
+  (3) Only who holds the folder's lock changes anything in it.
+  (4) A record is in the books as stored only after its file is in place.
+"""
+
+import errno
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ds4tui.cache.kvadopt import Adoption
+from ds4tui.cache.kvbooks import Books, Entry, Found, Stray
+from ds4tui.cache.kvfile import WritingStopped, record_parts, write_record
+from ds4tui.cache.kvfolder import Folder, SeenFile
+from ds4tui.cache.kvformat import CorruptRecord, encoded
+from ds4tui.cache.kvindex import GROWTH_BYTES, IndexRow, SteadyIndex
+from ds4tui.cache.kvpolicy import (
+    Eviction,
+    default_budget_bytes,
+    evictions,
+    excess_bytes,
+    floor_bytes,
+    freeable_bytes,
+)
+from ds4tui.cache.kvqueue import Job
+from ds4tui.cache.kvtally import Tally
+from ds4tui.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
+# A record that was used later than now by more than this tells that the clock was set back.
+_CLOCK_SLACK_S = 60.0
+
+_WORDS: dict[int | None, str] = {
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "disk full",
+    errno.EROFS: "read-only",
+    errno.EACCES: "read-only",
+    errno.EPERM: "read-only",
+    errno.ENOENT: "folder gone",
+    errno.ENOTDIR: "folder gone",
+    errno.ESTALE: "folder gone",
+}
+
+
+class Keeper:
+    """`lock` is that of the books; `changing` is held by whoever changes the folder, and may be
+    held for as long as a write takes: it is taken before `lock`, never after."""
+
+    def __init__(
+        self,
+        path: Path,
+        budget_bytes: int | None,
+        books: Books,
+        lock: threading.RLock,
+        tally: Tally,
+        *,
+        clock: Callable[[], float] = time.time,
+        floor: int | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """StoreError if there can be no such folder."""
+        self.budget_bytes = budget_bytes or 0
+        self.used_bytes = self.stray_bytes = self.free_bytes = 0
+        self.why_not = ""  # nothing is written, in words
+        self.changing = threading.RLock()
+        self.is_stopped = is_stopped
+        self._has_default_budget = budget_bytes is None
+        self._path, self._books, self._lock, self._tally = path, books, lock, tally
+        self._clock, self._floor = clock, floor
+        self._index = SteadyIndex(path, tally)
+        self._adoption = Adoption(path, books, lock, tally, self._remove)
+        self._uses: dict[str, tuple[float, int]] = {}
+        self._in_use: Counter[int] = Counter()
+        self._seen_at = -1
+        try:
+            self._folder = Folder(path)
+            self._open()
+        except OSError as exc:
+            raise StoreError(
+                f"The folder {path} cannot hold KV records: {exc.strerror or exc}.",
+                "Choose another one with --kv-disk-dir, or run with --no-kv-disk.",
+            ) from exc
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Take the lock if it can be had, and over what is there."""
+        with self.changing:
+            self.why_not = self._locked()
+            self._adoption.may_change = not self.why_not
+            if self.why_not:
+                self._tally.note("read-only", f"nothing is stored: {self.why_not}")
+                self.reread()
+            else:
+                files = self._adoption.without_temporaries(self._folder.files())
+                rows = self._index.open()
+                adopted = self._adoption.take_over(files, rows, self._pins())
+                self._index.put(adopted)
+                self._index.remove(rows.keys() - {file.name for file in files})
+                self._measure(self._folder.files())
+            if self._has_default_budget:
+                free, total = self._folder.space()
+                self.budget_bytes = default_budget_bytes(self.used_bytes, free, total)
+            if not self.why_not:
+                self._shrink()
+
+    def _locked(self) -> str:
+        try:
+            if self._folder.take_lock():
+                return ""
+        except OSError as exc:
+            self._tally.fault(_word(exc))
+            return f"the folder cannot be written ({exc.strerror or exc})"
+        return "another ds4tui writes in this folder"
+
+    def _pins(self) -> frozenset[str]:
+        try:
+            return self._folder.read_pins()
+        except OSError as exc:
+            self._failed("the pins could not be read", exc)
+            return frozenset()
+
+    def reread(self) -> None:
+        """Of a folder in which another process writes: take over what has changed."""
+        with self.changing:
+            try:
+                changed_at = self._folder.changed_at()
+                if changed_at == self._seen_at:
+                    return
+                files = self._folder.files()
+                self._adoption.take_over(files, {}, self._pins())
+                self._measure(files)
+                self._seen_at = changed_at
+            except OSError as exc:
+                self._failed("the folder could not be looked at", exc)
+
+    # -- storing -------------------------------------------------------------------------------
+
+    def store(self, job: Job) -> None:
+        """Write a record that is in the books, or take it out of them again."""
+        try:
+            with self.changing:
+                self._store(job, is_second_try=False)
+        finally:
+            with self._lock:
+                if job.entry.host is not None:
+                    self._books.remove(job.entry)
+
+    def _store(self, job: Job, *, is_second_try: bool) -> None:
+        if not self._folder.is_ours() and not self._reopen():
+            return
+        found = self._books_found(job)
+        stem = found.stem_at(job.head.start)
+        if job.head.start and stem is None:
+            self._refuse(job, "what leads up to it is not stored")
+            return
+        head = replace(job.head, stem=stem.head.name if stem is not None else "")
+        try:
+            if not self._room_for(len(encoded(head)) + head.payload_bytes, found, job):
+                self._refuse(job, "there is no room for it among what is worth more")
+                return
+            self._write(replace(job, head=head))
+        except WritingStopped:
+            self._refuse(job, "there was no time left")
+        except ValueError as exc:
+            self._refuse(job, str(exc))
+        except OSError as exc:
+            word = self._failed(f"{_what(job.entry)} could not be stored", exc)
+            if word == "folder gone" and not is_second_try and self._reopen():
+                self._store(job, is_second_try=True)
+
+    def _books_found(self, job: Job) -> Found:
+        with self._lock:
+            return self._books.found(job.timeline)
+
+    def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
+        """(1) and (2)."""
+        files = self._folder.files()
+        self._adoption.forget_lost(files, {})
+        self._measure(files)
+        keep = found.path_to(job.head.start) | {job.entry.entry_id}
+        return self._make_room(nbytes + GROWTH_BYTES, keep)
+
+    def _write(self, job: Job) -> None:
+        entry, host = job.entry, job.entry.host
+        assert host is not None
+        arrays = record_parts(host)[1]
+        began = time.perf_counter()
+        head = write_record(self._path, job.head, arrays, self.is_stopped)
+        seconds = time.perf_counter() - began
+        written = (self._path / head.name).stat()
+        with self._lock:
+            entry.head = replace(head, arrays=())
+            entry.nbytes, entry.mtime_ns, entry.host = written.st_size, written.st_mtime_ns, None
+            self.used_bytes += written.st_size
+        self._tally.stored(written.st_size, seconds)
+        row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
+        self._index.put([row])
+        self.note_uses()
+
+    def _reopen(self) -> bool:
+        """The folder is not the one that was opened: make it anew, or take over what another
+        one made. Whether this process may write there."""
+        self._tally.fault("folder gone")
+        self._tally.note("folder", "the folder was deleted or replaced: it is made anew")
+        with self._lock:
+            for entry in list(self._books.entries.values()):
+                if entry.host is None:
+                    self._books.remove(entry)
+            self._books.strays.clear()
+        self._index.close()
+        try:
+            self._folder.give_lock()
+            self._folder = Folder(self._path)
+            self._open()
+        except OSError as exc:
+            self.why_not = f"the folder cannot be made ({exc.strerror or exc})"
+            self._failed("the folder could not be made anew", exc)
+            return False
+        return not self.why_not
+
+    # -- making room -----------------------------------------------------------------------------
+
+    def _make_room(self, needed: int, keep: Collection[int]) -> bool:
+        """Whether `needed` bytes may be written now; what is worth least goes for it."""
+        free, total = self._folder.space()
+        floor = floor_bytes(total) if self._floor is None else self._floor
+        excess = excess_bytes(needed, self.used_bytes, self.budget_bytes, free, floor)
+        return excess == 0 or self._evict(excess, keep)
+
+    def _evict(self, excess: int, keep: Collection[int] = ()) -> bool:
+        now = self._now()
+        with self._lock:
+            gone = evictions(self._books.stored(), excess, now, self._staying() | set(keep))
+        if gone is None:
+            return False
+        for eviction in gone:
+            self._let_go(eviction)
+        return True
+
+    def _staying(self) -> set[int]:
+        waiting = {e.entry_id for e in self._books.entries.values() if e.host is not None}
+        return waiting | self._in_use.keys()
+
+    def _let_go(self, eviction: Eviction) -> None:
+        with self._lock:
+            entry = self._books.entries.get(eviction.entry_id)
+            names = [n for n, s in self._books.strays.items() if s.entry_id == eviction.entry_id]
+        if entry is not None:
+            self._forget([entry])
+            self._tally.note(
+                "evicted",
+                f"{_what(entry)}: {eviction.reason}",
+                entry.head.tokens,
+                entry.nbytes,
+            )
+        else:
+            self._remove(names)
+            with self._lock:
+                strays = [self._books.strays.pop(name) for name in names]
+            self.used_bytes -= sum(stray.nbytes for stray in strays)
+            self._tally.note("evicted", "a record that nobody here can read")
+        self._tally.evicted(eviction.why)
+
+    def _forget(self, entries: Iterable[Entry]) -> None:
+        """Remove stored records, files first."""
+        gone = list(entries)
+        names = [entry.head.name for entry in gone]
+        self._remove(names)
+        with self._lock:
+            for entry in gone:
+                self._books.remove(entry)
+                self._uses.pop(entry.head.name, None)
+        self.used_bytes -= sum(entry.nbytes for entry in gone)
+        self._index.remove(names)
+
+    def _shrink(self) -> None:
+        """A budget that was lowered holds from the start, and every record that goes is told."""
+        over = self.used_bytes + GROWTH_BYTES - self.budget_bytes
+        with self._lock:
+            could = freeable_bytes(self._books.stored())
+        if over > 0:
+            self._evict(min(over, could))
+        if self.used_bytes > self.budget_bytes:
+            self._tally.fault("over budget")
+            said = "what is pinned or not ours takes more than the budget"
+            self._tally.note("over budget", said, 0, self.used_bytes - self.budget_bytes)
+
+    def prune(self, to_bytes: int) -> int:
+        """Let go of what is worth least until the folder takes no more than that; the bytes that
+        went. OSError if nothing may be removed, StoreError if it is another's to do."""
+        with self.changing:
+            self._check_writer()
+            self._measure(self._folder.files())
+            before = self.used_bytes
+            with self._lock:
+                could = freeable_bytes(self._books.stored(), self._staying())
+            self._evict(min(could, max(0, before - to_bytes)))
+            return before - self.used_bytes
+
+    def remove(self, entries: Iterable[Entry]) -> int:
+        """Remove these records, whatever they are worth; their bytes."""
+        with self.changing:
+            self._check_writer()
+            stored = [entry for entry in entries if entry.host is None]
+            self._forget(stored)
+            return sum(entry.nbytes for entry in stored)
+
+    def damaged(self, entry: Entry, fault: CorruptRecord) -> None:
+        """A record turned out to be of no use: it leaves the books, and the folder if it is the
+        file that is wrong."""
+        self._tally.fault(fault.fault)
+        if fault.fault == "memory":
+            return
+        said = f"{_what(entry)} is of no use ({fault.fault}): {fault.message}"
+        self._tally.note("damaged", said, entry.head.tokens, entry.nbytes)
+        with self._lock:
+            self._books.remove(entry)
+            if fault.fault in ("unreadable", "version"):
+                stray = Stray(self._books.next_id(), entry.nbytes, fault.fault)
+                self._books.strays[entry.head.name] = stray
+        if fault.is_damage and not self.why_not:
+            try:
+                self._remove([entry.head.name])
+            except OSError as exc:
+                self._failed("a damaged record could not be removed", exc)
+
+    def pin(self, entry: Entry, *, is_pinned: bool) -> None:
+        """OSError if it cannot be kept, StoreError if it is another's to do."""
+        with self.changing:
+            self._check_writer()
+            with self._lock:
+                was, entry.is_pinned = entry.is_pinned, is_pinned
+                names = [e.head.name for e in self._books.entries.values() if e.is_pinned]
+            try:
+                self._folder.write_pins(names)
+            except OSError:
+                entry.is_pinned = was
+                raise
+
+    def _check_writer(self) -> None:
+        if self.why_not:
+            raise StoreError(
+                f"Nothing can be changed in {self._path}: {self.why_not}.",
+                "Close the other ds4tui, or make the folder writable.",
+            )
+
+    def _remove(self, names: Iterable[str]) -> None:
+        self._folder.remove(names)
+
+    # -- uses ------------------------------------------------------------------------------------
+
+    def touch(self, entries: Iterable[Entry], *, is_hit: bool = False) -> None:
+        """They are in use now; the index learns it with the next record."""
+        now = self._now()
+        with self._lock:
+            for entry in entries:
+                entry.used_at = now
+                entry.hits += is_hit
+                if entry.host is None:
+                    self._uses[entry.head.name] = (now, entry.hits)
+
+    def hold(self, entry_ids: Collection[int], by: int) -> None:
+        """They must not make way (by = 1), or may again (by = -1)."""
+        with self._lock:
+            for entry_id in entry_ids:
+                self._in_use[entry_id] += by
+            self._in_use += Counter()  # drops what is at 0
+
+    def note_uses(self) -> None:
+        """Write down what was used since the last time."""
+        with self._lock:
+            uses = [(name, used_at, hits) for name, (used_at, hits) in self._uses.items()]
+            self._uses.clear()
+        self._index.used(uses)
+
+    def _now(self) -> float:
+        """The time; records that seem to be of the future were used now."""
+        now = self._clock()
+        with self._lock:
+            later = [e for e in self._books.entries.values() if e.used_at > now + _CLOCK_SLACK_S]
+            for entry in later:
+                entry.used_at = now
+        if later:
+            self._tally.fault("clock set back")
+            self._tally.note("clock", f"{len(later)} records seemed to be of the future")
+        return now
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        with self.changing:
+            self.note_uses()
+            self._index.close()
+            self._folder.give_lock()
+            self.why_not = self.why_not or "it is closed"
+
+    # -- what goes wrong -------------------------------------------------------------------------
+
+    def _failed(self, what: str, exc: OSError) -> str:
+        word = _word(exc)
+        _log.warning("%s: %s", what, exc)
+        self._tally.fault(word)
+        self._tally.note(word, f"{what}: {exc.strerror or exc}")
+        return word
+
+    def _refuse(self, job: Job, why: str) -> None:
+        self._tally.fault("refused")
+        host = job.entry.host
+        nbytes = host.nbytes if host is not None else 0
+        self._tally.note("refused", f"{_what(job.entry)}: {why}", job.head.tokens, nbytes)
+
+    def _measure(self, files: Sequence[SeenFile]) -> None:
+        with suppress(OSError):
+            self.free_bytes = self._folder.space()[0]
+        self.used_bytes = sum(file.nbytes for file in files)
+        strays = self._books.strays
+        self.stray_bytes = sum(f.nbytes for f in files if f.kind == "foreign" or f.name in strays)
+
+
+def _word(exc: OSError) -> str:
+    return _WORDS.get(exc.errno, "write failed")
+
+
+def _what(entry: Entry) -> str:
+    head = entry.head
+    if head.kind == "snapshot":
+        return f"the snapshot at {head.end:,}"
+    return f"the page of tokens {head.start:,} to {head.end:,}"

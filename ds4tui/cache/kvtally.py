@@ -1,0 +1,123 @@
+"""What the disk tier did and met: counts with words, rates, and notes for who asks. Thread-safe."""
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from ds4tui.cache.memory_tier import CacheNote
+
+_NOTES_KEPT = 256  # if nobody drains them
+
+# Rates follow what was moved lately, not a whole day.
+_RATE_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class DiskStats:
+    """The disk tier at one moment. `faults` and `evictions` are (word, count). `used_bytes` is
+    of all files in the folder: `other_models_bytes` and `stray_bytes` (files that are no
+    readable records) are parts of it. Rates are 0 until something was moved."""
+
+    folder: str = ""
+    is_writer: bool = False
+    why_not: str = ""  # it does not write, in words
+    budget_bytes: int = 0
+    used_bytes: int = 0
+    other_models_bytes: int = 0
+    stray_bytes: int = 0
+    free_bytes: int = 0  # of the file system, for this user
+    pages: int = 0
+    snapshots: int = 0
+    pinned: int = 0
+    tokens: int = 0  # positions in all pages of this model
+    queued_bytes: int = 0
+    hits: int = 0  # records that were loaded
+    misses: int = 0  # timelines of which nothing was there
+    stores: int = 0  # records that were written
+    loaded_bytes: int = 0
+    stored_bytes: int = 0
+    load_bytes_per_s: float = 0.0
+    store_bytes_per_s: float = 0.0
+    evictions: tuple[tuple[str, int], ...] = ()
+    faults: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class _Rate:
+    """Bytes over seconds, the older ones counting less."""
+
+    nbytes: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, nbytes: int, seconds: float) -> None:
+        if self.nbytes > _RATE_BYTES:
+            self.nbytes, self.seconds = self.nbytes / 2, self.seconds / 2
+        self.nbytes += nbytes
+        self.seconds += seconds
+
+    @property
+    def per_s(self) -> float:
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+
+class Tally:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: Counter[str] = Counter()
+        self._evictions: Counter[str] = Counter()
+        self._notes: deque[CacheNote] = deque(maxlen=_NOTES_KEPT)
+        self._load_rate, self._store_rate = _Rate(), _Rate()
+        self._hits = self._misses = self._stores = 0
+        self._loaded_bytes = self._stored_bytes = 0
+        self._missed: bytes | None = None
+
+    def fault(self, word: str, count: int = 1) -> None:
+        with self._lock:
+            self._faults[word] += count
+
+    def evicted(self, why: str) -> None:
+        with self._lock:
+            self._evictions[why] += 1
+
+    def note(self, kind: str, reason: str, tokens: int = 0, nbytes: int = 0) -> None:
+        with self._lock:
+            self._notes.append(CacheNote(kind, tokens, nbytes, reason))
+
+    def drain_notes(self) -> tuple[CacheNote, ...]:
+        with self._lock:
+            notes = tuple(self._notes)
+            self._notes.clear()
+        return notes
+
+    def loaded(self, nbytes: int, seconds: float) -> None:
+        with self._lock:
+            self._hits += 1
+            self._loaded_bytes += nbytes
+            self._load_rate.add(nbytes, seconds)
+
+    def stored(self, nbytes: int, seconds: float) -> None:
+        with self._lock:
+            self._stores += 1
+            self._stored_bytes += nbytes
+            self._store_rate.add(nbytes, seconds)
+
+    def missed(self, digest: bytes) -> None:
+        """Nothing was there of the timeline of that digest; asked again, it counts once."""
+        with self._lock:
+            self._misses += digest != self._missed
+            self._missed = digest
+
+    def stats(self) -> DiskStats:
+        """With what is counted here; the rest is to be filled in."""
+        with self._lock:
+            return DiskStats(
+                hits=self._hits,
+                misses=self._misses,
+                stores=self._stores,
+                loaded_bytes=self._loaded_bytes,
+                stored_bytes=self._stored_bytes,
+                load_bytes_per_s=self._load_rate.per_s,
+                store_bytes_per_s=self._store_rate.per_s,
+                evictions=tuple(sorted(self._evictions.items())),
+                faults=tuple(sorted(self._faults.items())),
+            )
