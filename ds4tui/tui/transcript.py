@@ -254,7 +254,8 @@ def welcome_content() -> Content:
         ("Enter", "sends"),
         ("Esc", "stops an answer, also while the prompt is read"),
         ("/", "lists the commands"),
-        ("F2", "shows what the KV cache holds, and why"),
+        ("F2", "shows what the KV cache holds"),
+        ("F3", "tells why each prompt cost what it did"),
         ("F4", "serves this model to other programs"),
     )
     lines = [

@@ -90,7 +90,7 @@ def tripwire(words: str, cause: str) -> Words:
     """Many requests and no reuse, in the engine's words, and what helps against its cause."""
     told = advice(cause)
     what = " ".join(filter(None, (told.meaning, told.help))) if told else ""
-    return f"Nothing is reused: {words}.", f"{what} F3 shows each decision.".strip()
+    return f"{words}.", f"{what} F3 shows each decision.".strip()
 
 
 def system_prompt(system: str) -> Words:

@@ -127,7 +127,7 @@ async def test_the_tripwire_is_told_once_a_cause_and_can_be_put_away() -> None:
         tell(on, assistant, tripwire="5 of the last 5 long prompts")
         await on.pilot.pause()
         (notice,) = on.notices
-        assert "Nothing is reused: 4 of the last 4" in notice and "same order" in notice
+        assert "warning  4 of the last 4 long prompts." in notice and "same order" in notice
         assert "5 of the last 5" in on.screen_text()  # in the panel
         await on.press("shift+tab")
         await on.until(lambda: on.app.query_one(Warned).has_focus, "the notice has the focus")
