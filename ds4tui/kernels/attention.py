@@ -6,6 +6,8 @@ For each query head h with its key head h // (H / Hkv):
 """
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
 SCORES_MAX = 4 * 2**20  # scores at a time (16 MiB in float32): long contexts stay bounded
 
@@ -58,6 +60,26 @@ def _seen(low: int, first: int, seen: int, window: int | None) -> mx.array:
     rows, queries = mx.arange(low, seen), mx.arange(first, seen)[:, None]
     before = rows <= queries
     return before if window is None else before & (rows > queries - window)
+
+
+def attend_images(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    scale: float,
+    first_position: int,
+    window: int | None,
+    sight: npt.NDArray[np.int32],
+) -> mx.array:
+    """As `attend`, where query t also sees the new rows `sight[t, 0]` to `sight[t, 1]` (of the
+    T, int32 [T, 2]): those of its image, which lie behind it or which a window would hide."""
+    grouped = q.reshape(k.shape[0], -1, *q.shape[1:])
+    seen = _seen(0, first_position, first_position + q.shape[1], window)
+    rows = mx.arange(k.shape[1]) - first_position
+    own = (rows >= mx.array(sight[:, :1])) & (rows < mx.array(sight[:, 1:]))
+    scores = (grouped @ k[:, None].swapaxes(-1, -2)).astype(mx.float32) * scale
+    weights = mx.softmax(mx.where(seen | own, scores, -mx.inf), axis=-1).astype(v.dtype)
+    return (weights @ v[:, None]).reshape(*q.shape[:2], v.shape[-1])
 
 
 def attend_fused(

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
+from ds4tui.kernels.attention import attend_images
 from ds4tui.kernels.feed_forward import FeedForwardWeights, feed_forward
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.rope import turned
 
 Attend = Callable[[mx.array, mx.array, mx.array, float, int, int | None], mx.array]
 Cosines = tuple[mx.array, mx.array]  # of Turn.device
+Sight = npt.NDArray[np.int32]
 
 
 class KVAppender(Protocol):
@@ -94,14 +98,19 @@ class Block:
         self._w, self._attend, self._dtype = weights, attend, dtype
         self._feed_forward = feed_forward(weights.feed_forward)
 
-    def __call__(self, x: mx.array, layer: KVAppender, turn: Cosines) -> mx.array:
+    def __call__(
+        self, x: mx.array, layer: KVAppender, turn: Cosines, sight: Sight | None = None
+    ) -> mx.array:
+        """`sight` is that of `kernels.decoder.ImageRows`."""
         w = self._w
-        mixed = self._attention(self._norm(x, w.attn_norm).astype(self._dtype), layer, turn)
+        mixed = self._attention(self._norm(x, w.attn_norm).astype(self._dtype), layer, turn, sight)
         h = x + self._norm(mixed.astype(mx.float32), w.attn_post_norm)
         fed = self._feed_forward(self._norm(h, w.ffn_norm).astype(self._dtype))
         return h + self._norm(fed.astype(mx.float32), w.ffn_post_norm)
 
-    def _attention(self, n: mx.array, layer: KVAppender, turn: Cosines) -> mx.array:
+    def _attention(
+        self, n: mx.array, layer: KVAppender, turn: Cosines, sight: Sight | None
+    ) -> mx.array:
         w, shape = self._w.attention, self.shape
         queries, gates = w.q(n), None
         if shape.gated:
@@ -110,7 +119,8 @@ class Block:
         k = self._norm(_heads(w.k(n), shape.kv_heads), w.k_norm)
         keys, values = layer.append(turned(k, *turn), _heads(w.v(n), shape.kv_heads))
         first = keys.shape[1] - n.shape[0]  # of these rows, which may begin late in the sequence
-        mixed = self._attend(turned(q, *turn), keys, values, shape.scale, first, shape.window)
+        heads = turned(q, *turn), keys, values, shape.scale, first, shape.window
+        mixed = self._attend(*heads) if sight is None else attend_images(*heads, sight)
         mixed = mixed.swapaxes(0, 1).reshape(n.shape[0], -1)
         return w.output(mixed if gates is None else mixed * mx.sigmoid(gates))
 

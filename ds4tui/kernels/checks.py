@@ -18,6 +18,7 @@ from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock
 from ds4tui.kernels.cpu.linear import HostLinear
 from ds4tui.kernels.cpu.stack import HostStack
+from ds4tui.kernels.decoder import ImageRows
 from ds4tui.kernels.feed_forward import ExpertsWeights, GatedWeights
 from ds4tui.kernels.linear import DenseLinear, Linear
 from ds4tui.kernels.rope import Turn
@@ -212,6 +213,16 @@ def drawn_norm(random: np.random.Generator, size: int) -> mx.array:
 
 def draw_floats(random: np.random.Generator, *shape: int) -> Floats:
     return random.standard_normal(shape, np.float32)
+
+
+def image_rows(random: np.random.Generator, count: int, start: int, end: int) -> ImageRows:
+    """Of `count` rows, those from `start` to `end` are an image that is seen whole, to which
+    something is added behind the first block."""
+    added = np.zeros((count, WIDTH), np.float32)
+    added[start:end] = draw_floats(random, end - start, WIDTH)
+    sight = np.arange(count, dtype=np.int32)[:, None] + np.array([0, 1], np.int32)
+    sight[start:end] = start, end
+    return ImageRows((added,), sight)
 
 
 def dense_linear(weight: Floats) -> Linear:

@@ -17,6 +17,19 @@ Source = npt.NDArray[np.int64] | mx.array  # ids [T], or embeddings [T, width]
 
 
 @dataclass(frozen=True, slots=True)
+class ImageRows:
+    """What rows of images bring besides their embeddings.
+
+    added: float32 [T, width] each, added to all rows behind each of the first blocks (zero for
+    rows of text). sight: int32 [T, 2], for each row which of the T it sees besides those before
+    it, from and to: the others of its image, where images are seen whole.
+    """
+
+    added: tuple[npt.NDArray[np.float32], ...] = ()
+    sight: npt.NDArray[np.int32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ends:
     """What stands before and after the blocks. `output` is `embedding` itself where the model
     ties them. Embeddings of ids, not those that are given, are multiplied by the scale."""
@@ -28,9 +41,17 @@ class Ends:
     embedding_scale: float = 1.0
 
 
+NO_IMAGES = ImageRows()
+
+
 class Decoder(Protocol):
     def __call__(
-        self, source: Source, layers: Sequence[Any], turns: Sequence[Turn], logits: Logits
+        self,
+        source: Source,
+        layers: Sequence[Any],
+        turns: Sequence[Turn],
+        logits: Logits,
+        images: ImageRows = NO_IMAGES,
     ) -> mx.array | None:
         """Append the rows to every layer; logits float32 [1 or T, vocab], or None. Each block
         takes the one of `turns` that its shape names.
@@ -47,11 +68,19 @@ class DenseDecoder:
         self._ends, self._blocks, self._dtype = ends, blocks, dtype
 
     def __call__(
-        self, source: Source, layers: Sequence[KVAppender], turns: Sequence[Turn], logits: Logits
+        self,
+        source: Source,
+        layers: Sequence[KVAppender],
+        turns: Sequence[Turn],
+        logits: Logits,
+        images: ImageRows = NO_IMAGES,
     ) -> mx.array | None:
         x, cosines = self._rows(source), [turn.device(mx.float32) for turn in turns]
-        for block, layer in zip(self._blocks, layers, strict=True):
-            x = block(x, layer, cosines[block.shape.turn])
+        sight = () if images.sight is None else (images.sight,)
+        for i, (block, layer) in enumerate(zip(self._blocks, layers, strict=True)):
+            x = block(x, layer, cosines[block.shape.turn], *sight)
+            if i < len(images.added):
+                x = x + mx.array(images.added[i])
         result = None if logits == "none" else self._head(x[-1:] if logits == "last" else x)
         mx.eval(x if result is None else result, [layer.buffers() for layer in layers])
         return result

@@ -12,12 +12,13 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights
+from ds4tui.kernels.attention import attend_images
+from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights, Sight
 from ds4tui.kernels.cpu.attention import host_attend
 from ds4tui.kernels.cpu.feed_forward import host_feed_forward
 from ds4tui.kernels.cpu.linear import HostLinear, host_view, in_numpy
 from ds4tui.kernels.cpu.threads import workers
-from ds4tui.kernels.decoder import Ends, Logits, Source
+from ds4tui.kernels.decoder import NO_IMAGES, Ends, ImageRows, Logits, Source
 from ds4tui.kernels.rope import Turn
 
 Floats = npt.NDArray[np.float32]
@@ -48,7 +49,9 @@ class HostBlock:
         self._feed_forward = host_feed_forward(weights.feed_forward)
         self._workers = workers()
 
-    def __call__(self, x: Floats, layer: HostAppender, turn: Turn) -> Floats:
+    def __call__(
+        self, x: Floats, layer: HostAppender, turn: Turn, sight: Sight | None = None
+    ) -> Floats:
         """Tiles of rows are independent but for this: all keys are there before one attends."""
         tiles = self._workers.tiles(len(x))
         qkv, y = np.empty((len(x), self._qkv.shape[0]), np.float32), np.empty_like(x)
@@ -60,15 +63,24 @@ class HostBlock:
         q, k, v = self._split(qkv)
         keys, values = layer.append(k, v)
         first = keys.shape[1] - len(x)  # of these rows, which may begin late in the sequence
+        of_images = None if sight is None else self._of_images((q, keys, values), first, sight)
 
         def finish(tile: slice) -> None:
             past, shape = first + tile.start, self.shape
-            attended = host_attend(q[:, tile], keys, values, shape.scale, past, shape.window)
+            if of_images is None:
+                attended = host_attend(q[:, tile], keys, values, shape.scale, past, shape.window)
+            else:
+                attended = of_images[:, tile]
             mixed = self._norm(self._output.apply(_joined(attended)), self._attn_post_norm)
             y[tile] = self._fed_forward(x[tile] + mixed)
 
         self._workers.each(tiles, finish)
         return y
+
+    def _of_images(self, qkv: tuple[Floats, Floats, Floats], first: int, sight: Sight) -> Floats:
+        """By the reference: steps with images that are seen whole are few."""
+        q, k, v = (mx.array(part) for part in qkv)
+        return host_view(attend_images(q, k, v, self.shape.scale, first, self.shape.window, sight))
 
     def _projected(self, x: Floats, turn: Turn) -> Floats:
         """[q | k | v] of rows, with the heads of q and k normalised and turned."""
@@ -110,12 +122,19 @@ class HostDecoder:
         self._scale, self._blocks = np.float32(ends.embedding_scale), blocks
 
     def __call__(
-        self, source: Source, layers: Sequence[HostAppender], turns: Sequence[Turn], logits: Logits
+        self,
+        source: Source,
+        layers: Sequence[HostAppender],
+        turns: Sequence[Turn],
+        logits: Logits,
+        images: ImageRows = NO_IMAGES,
     ) -> mx.array | None:
         """As `kernels.decoder.Decoder`."""
         x = self._rows(source)
-        for block, layer in zip(self._blocks, layers, strict=True):
-            x = block(x, layer, turns[block.shape.turn])
+        for i, (block, layer) in enumerate(zip(self._blocks, layers, strict=True)):
+            x = block(x, layer, turns[block.shape.turn], images.sight)
+            if i < len(images.added):
+                x += images.added[i]
         if logits == "none":
             return None
         wanted = x[-1:] if logits == "last" else x

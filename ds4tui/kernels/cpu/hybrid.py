@@ -20,7 +20,7 @@ from ds4tui.kernels.cpu.feed_forward import ACTIVATIONS, FeedForward, routed
 from ds4tui.kernels.cpu.linear import host_view
 from ds4tui.kernels.cpu.products import Product, product, stack_products
 from ds4tui.kernels.cpu.threads import workers
-from ds4tui.kernels.decoder import Ends, Logits, Source
+from ds4tui.kernels.decoder import NO_IMAGES, Ends, ImageRows, Logits, Source
 from ds4tui.kernels.delta import DeltaBlockWeights, DeltaShape
 from ds4tui.kernels.feed_forward import Activation, ExpertsWeights, FeedForwardWeights, GatedWeights
 from ds4tui.kernels.rope import Turn
@@ -76,9 +76,17 @@ class HybridDecoder:
         self._norm, self._output = host_view(ends.norm), product(ends.output)
 
     def __call__(
-        self, source: Source, layers: Sequence[Any], turns: Sequence[Turn], logits: Logits
+        self,
+        source: Source,
+        layers: Sequence[Any],
+        turns: Sequence[Turn],
+        logits: Logits,
+        images: ImageRows = NO_IMAGES,
     ) -> mx.array | None:
-        """As `kernels.decoder.Decoder`."""
+        """As `kernels.decoder.Decoder`. ValueError for images that bring more than embeddings:
+        no hybrid has such."""
+        if images.added or images.sight is not None:
+            raise ValueError("Hybrids know images as embeddings only.")
         x = self._rows(source)
         for block, layer in zip(self._blocks, layers, strict=True):
             x = block(x, layer, turns[block.shape.turn])

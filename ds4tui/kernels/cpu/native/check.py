@@ -22,7 +22,7 @@ from ds4tui.kernels.cpu.native.delta import NativeRule
 from ds4tui.kernels.cpu.native.formats import BLOCK_TYPES
 from ds4tui.kernels.cpu.native.library import Kernels, best
 from ds4tui.kernels.cpu.native.linear import NativeLinear, NativeStack
-from ds4tui.kernels.decoder import DenseDecoder, Ends
+from ds4tui.kernels.decoder import NO_IMAGES, DenseDecoder, Ends
 from ds4tui.kernels.rope import Turn
 
 Bytes = npt.NDArray[np.uint8]
@@ -88,11 +88,17 @@ def _steps(kernels: Kernels, draw: checks.DrawBlock) -> Iterator[Case]:
     )
     twin = NativeDecoder(kernels, Ends(ours, norm, ours, 1e-5), [NativeBlock(native, shape)])
     their_rows, our_rows = checks.DeviceRows(), _Rows()
-    for start, end in ((0, 70), (70, 75), (75, 76)):
+    image = checks.image_rows(random, 34, 5, 31)
+    for start, end, images in (
+        (0, 70, NO_IMAGES),
+        (70, 75, NO_IMAGES),
+        (75, 76, NO_IMAGES),
+        (76, 110, image),
+    ):
         turn = Turn.at(np.arange(start, end, dtype=np.int32), 0.5 ** np.arange(8.0))
         ids = np.arange(start, end) % 90
-        wanted = reference(ids, [their_rows], [turn], "all")
-        result = twin(ids, [our_rows], [turn], "all")
+        wanted = reference(ids, [their_rows], [turn], "all", images)
+        result = twin(ids, [our_rows], [turn], "all", images)
         assert wanted is not None and result is not None
         yield f"rows {start} to {end}", result, wanted, 10 * checks.TOLERANCE  # logits of size 10
 

@@ -26,7 +26,7 @@ from ds4tui.kernels.cpu.native.library import (
     StepStruct,
 )
 from ds4tui.kernels.cpu.native.linear import native_stack, struct_of
-from ds4tui.kernels.decoder import Ends, Logits, Source
+from ds4tui.kernels.decoder import NO_IMAGES, Ends, ImageRows, Logits, Source
 from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights
 from ds4tui.kernels.rope import Turn
 
@@ -80,6 +80,7 @@ class NativeDecoder:
         layers: Sequence[NativeAppender],
         turns: Sequence[Turn],
         logits: Logits,
+        images: ImageRows = NO_IMAGES,
     ) -> mx.array | None:
         """As `kernels.decoder.Decoder`."""
         given = self._given(source)
@@ -98,6 +99,10 @@ class NativeDecoder:
             step.ids = given.ctypes.data
         else:
             step.embedded = given.ctypes.data
+        added = np.ascontiguousarray(images.added, np.float32)
+        step.added, step.added_blocks = added.ctypes.data, len(images.added)
+        sight = None if images.sight is None else np.ascontiguousarray(images.sight, np.int32)
+        step.sight = None if sight is None else sight.ctypes.data
         self._kernels.step(self._model, step)
         for layer in layers:
             layer.written(count)

@@ -96,11 +96,13 @@ class StepStruct(Structure):
         ("turns", c_void_p * 2),
         ("caches", POINTER(CacheStruct)),
         ("logits", c_void_p),
+        ("added", c_void_p),
+        ("sight", c_void_p),
         ("rows", c_int32),
         ("first", c_int32),
         ("logit_rows", c_int32),
         ("pairs", c_int32 * 2),
-        ("unused", c_int32),
+        ("added_blocks", c_int32),
     )
 
 

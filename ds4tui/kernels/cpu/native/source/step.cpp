@@ -53,8 +53,10 @@ struct Step {
   const float* turns[2];   // [rows, pairs, 2]: cosine and sine
   const Cache* caches;     // one a layer
   float* logits;           // [logit_rows, vocab]: of the last rows
+  const float* added;      // [added_blocks, rows, width]: added to the rows behind each first block
+  const int32_t* sight;    // [rows, 2]: those of this step's rows that each query sees besides, or null
   int32_t rows, first, logit_rows, pairs[2];  // pairs of each of `turns`
-  int32_t unused;
+  int32_t added_blocks;
 };
 
 constexpr int MANY = 12;  // from so many rows on, decoding into panels pays
@@ -201,7 +203,10 @@ class Run {
 
   void operator()() {
     embed();
-    for (int i = 0; i < m_.blocks; i++) block(m_.layers[i], s_.caches[i]);
+    for (int i = 0; i < m_.blocks; i++) {
+      block(m_.layers[i], s_.caches[i]);
+      if (i < s_.added_blocks) add(s_.added + (int64_t)i * s_.rows * m_.width);
+    }
     if (s_.logit_rows) head();
   }
 
@@ -230,6 +235,12 @@ class Run {
         std::memcpy(to, s_.embedded + (int64_t)t * m_.width, m_.width * sizeof(float));
       if (s_.ids && m_.embedding_scale != 1)
         for (int i = 0; i < m_.width; i++) to[i] *= m_.embedding_scale;
+    });
+  }
+
+  void add(const float* rows) {
+    each_row(s_.rows, [&](int t) {
+      for (int i = 0; i < m_.width; i++) x_.row(t)[i] += rows[(int64_t)t * m_.width + i];
     });
   }
 
@@ -306,20 +317,29 @@ class Run {
     pool->each(tiles * m_.heads, [&](int chunk, int thread) {
       const int head = chunk % m_.heads, begin = (tiles - 1 - chunk / m_.heads) * TILE;
       const int n = s_.rows - begin < TILE ? s_.rows - begin : TILE;
-      int from[TILE], seen[TILE];  // rows of the buffers
+      int from[TILE], seen[TILE], end = 0;  // rows of the buffers
       for (int i = 0; i < n; i++) {
         seen[i] = s_.first - (int)cache.base + begin + i + 1;
         from[i] = w.window && seen[i] > w.window ? seen[i] - w.window : 0;
+        if (s_.sight) widen(s_.sight + 2 * (begin + i), s_.first - (int)cache.base, from[i], seen[i]);
+        end = seen[i] > end ? seen[i] : end;
       }
       ThreadSpace& own = threads_space[thread];
       const Rows out = {n_.row(begin) + head * m_.value_size, n_.stride};
-      const Tile t = {n, {q_.row(begin) + head * m_.key_size, q_.stride}, from, seen, 0, seen[n - 1]};
+      const Tile t = {n, {q_.row(begin) + head * m_.key_size, q_.stride}, from, seen, 0, end};
       Weight weights[TILE];
       attend(t, rows_of(cache, head / (m_.heads / m_.kv_heads)), {own.scores.floats(0), stride}, own.edge.floats(0),
              out, weights);
       for (int i = 0; i < n; i++)
         for (int j = 0; j < m_.value_size; j++) out.row(i)[j] /= weights[i].total;
     });
+  }
+
+  // An image's rows see all of them: those that a window would hide, and those behind.
+  static void widen(const int32_t* sight, int first, int& from, int& seen) {
+    const int low = first + sight[0], high = first + sight[1];
+    from = low < from ? low : from;
+    seen = high > seen ? high : seen;
   }
 
   // A decode step: heads that share keys together, and PART rows of the sequence at a time.
