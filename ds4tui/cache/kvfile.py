@@ -8,13 +8,14 @@ process. Checksums are verified on the reading thread, while the bytes are still
 """
 
 import errno
-import itertools
 import os
 import stat
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 
@@ -53,7 +54,7 @@ _FILE_MODE = 0o600
 _PADDING = bytes(ALIGNMENT)
 
 _Bytes = npt.NDArray[np.uint8]
-_temporary_numbers = itertools.count()
+_temporary_numbers = count()
 
 
 class WritingStopped(Exception):
@@ -250,18 +251,14 @@ class RecordFile:
         before = sum(place.stored_bytes for place in self.head.arrays[:first])
         total = sum(place.stored_bytes for place in places)
         buffer = _new_buffer(total)
-        unverified = iter(_extents(places))
-        extent = next(unverified, None)
-        for filled in self._filling(buffer, self._begin + before):
-            while extent is not None and extent[2] <= filled:
-                _verify(buffer, *extent)
-                extent = next(unverified, None)
-        if extent is not None and not total:
-            _verify(buffer, *extent)
+        unverified = deque(_extents(places))
+        for filled in chain(self._filling(buffer, self._begin + before), (total,)):
+            while unverified and unverified[0][2] <= filled:
+                _verify(buffer, *unverified.popleft())
         return [(p, _array(buffer, start, p)) for p, start, _ in _extents(places)]
 
-    def _read(self, offset: int, count: int) -> _Bytes:
-        buffer = _new_buffer(count)
+    def _read(self, offset: int, nbytes: int) -> _Bytes:
+        buffer = _new_buffer(nbytes)
         for _ in self._filling(buffer, offset):
             pass
         return buffer
@@ -318,11 +315,11 @@ def _as_corrupt(exc: OSError) -> CorruptRecord:
     return CorruptRecord(fault, f"It cannot be read: {exc.strerror or exc}.")
 
 
-def _new_buffer(count: int) -> _Bytes:
+def _new_buffer(nbytes: int) -> _Bytes:
     try:
-        return np.empty(count, np.uint8)
+        return np.empty(nbytes, np.uint8)
     except MemoryError as exc:
-        raise CorruptRecord("memory", f"There is no memory for its {count:,} bytes.") from exc
+        raise CorruptRecord("memory", f"There is no memory for its {nbytes:,} bytes.") from exc
 
 
 def _extents(places: Sequence[ArrayPlace]) -> Iterator[tuple[ArrayPlace, int, int]]:
