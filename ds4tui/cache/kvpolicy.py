@@ -31,8 +31,10 @@ PROTECTION_S = 14 * 24 * 3600.0
 
 SNAPSHOTS_PROTECTED = 2  # of a branch: its end and, for an answer that is asked for again, before
 
-# Of what is free, with what the folder has already: people keep models and other things, too.
-DEFAULT_SHARE = 0.25
+# Of what is free, with what the folder has already: people keep models and other things, too. Who
+# wants more than 20 GB says so.
+DEFAULT_SHARE = 0.10
+DEFAULT_BYTES_MAX = 20 * 10**9
 _FLOOR_SHARE = 0.05
 _FLOOR_BYTES_MAX = 10 << 30
 
@@ -78,7 +80,8 @@ def default_budget_bytes(used_bytes: int, free_bytes: int, total_bytes: int) -> 
     """A share of what is free and what the folder has, less if the floor would be touched; not
     below what it has already, since nothing shrinks without being told to."""
     ours = used_bytes + free_bytes
-    return max(used_bytes, min(int(DEFAULT_SHARE * ours), ours - floor_bytes(total_bytes)))
+    share = min(int(DEFAULT_SHARE * ours), DEFAULT_BYTES_MAX)
+    return max(used_bytes, min(share, ours - floor_bytes(total_bytes)))
 
 
 def excess_bytes(needed: int, used: int, budget: int, free: int, floor: int) -> int:

@@ -187,9 +187,10 @@ def test_reasons_are_words() -> None:
 
 
 def test_the_budget_is_a_share_and_leaves_a_floor() -> None:
-    assert default_budget_bytes(0, 400 * GB, 1000 * GB) == 100 * GB
-    assert default_budget_bytes(20 * GB, 380 * GB, 1000 * GB) == 100 * GB  # its own counts
-    assert default_budget_bytes(0, 12 * GB, 1000 * GB) == 2 * GB  # 10 GB stay free
+    assert default_budget_bytes(0, 100 * GB, 1000 * GB) == 10 * GB
+    assert default_budget_bytes(4 * GB, 96 * GB, 1000 * GB) == 10 * GB  # its own counts
+    assert default_budget_bytes(0, 900 * GB, 1000 * GB) == 20 * 10**9
+    assert default_budget_bytes(0, 10 * GB + 5, 1000 * GB) == 5  # 10 GB stay free
     assert default_budget_bytes(0, 5 * GB, 1000 * GB) == 0
     assert default_budget_bytes(30 * GB, 5 * GB, 1000 * GB) == 30 * GB  # nothing shrinks by itself
     assert floor_bytes(20 * GB) == GB
