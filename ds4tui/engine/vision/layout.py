@@ -1,0 +1,128 @@
+"""How a picture stands in a timeline: its marker tokens and the rows that are vectors.
+
+As the models' own processors write it (transformers 5.24). One picture is one span, markers and
+tiles included. Needs no mlx.
+
+idefics3    a line a row of tiles: <fake_token_around_image><row_1_col_1> 64 vectors ..
+            a blank line, <fake_token_around_image><global-img> 64 vectors <fake_token_around_image>
+gemma3      a blank line, <start_of_image> 256 vectors <end_of_image>, a blank line
+qwen3vl     <|vision_start|> vectors <|vision_end|>
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import shake_256
+
+import numpy as np
+import numpy.typing as npt
+
+from ds4tui.cache.timeline import Ids, ImageSpan
+from ds4tui.engine.vision.config import VisionConfig
+from ds4tui.engine.vision.preprocess import Shape
+
+Piece = str | int  # a text of markers, or how many vectors
+Encode = Callable[[str], Sequence[int]]  # text to ids, the texts of control tokens to theirs
+Positions = npt.NDArray[np.int32]
+
+FAKE, OVERVIEW = "<fake_token_around_image>", "<global-img>"
+PLACEHOLDERS = {
+    "idefics3": "<image>",
+    "gemma3": "<image_soft_token>",
+    "qwen3vl_merger": "<|image_pad|>",
+}
+# A row that is a vector of a model whose vocabulary has no token for such rows.
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBlock:
+    """The rows of one picture.
+
+    token_ids [R]: the model's own; is_vector bool [R]: which rows take vectors, in their order.
+    positions int32 [3, R] from the block's first, in time, height and width, and `advance`, how
+    many of them the block takes, for models that tell these apart; else None and R. seen_whole:
+    rows of vectors that touch see each other, both ways.
+    """
+
+    token_ids: tuple[int, ...]
+    is_vector: npt.NDArray[np.bool_]
+    advance: int
+    positions: Positions | None = None
+    seen_whole: bool = False
+
+    @property
+    def rows(self) -> int:
+        return len(self.token_ids)
+
+    def span(self, start: int, fingerprint: bytes) -> ImageSpan:
+        """Its place in a timeline."""
+        return ImageSpan(start, self.rows, fingerprint, self.token_ids)
+
+    def sight(self) -> npt.NDArray[np.int32]:
+        """int32 [R, 2]: from and to of the rows that each row sees: itself, or all of its run of
+        vectors."""
+        rows = np.arange(self.rows, dtype=np.int32)
+        sight = np.stack([rows, rows + 1], axis=1)
+        if self.seen_whole:
+            edges = np.flatnonzero(np.diff(np.r_[False, self.is_vector, False].astype(np.int8)))
+            for start, end in edges.reshape(-1, 2):
+                sight[start:end] = start, end
+        return sight
+
+
+def pieces(config: VisionConfig, shape: Shape) -> tuple[Piece, ...]:
+    """What stands in the prompt."""
+    if config.projector == "idefics3":
+        return _tiles(config.vectors, *shape.grid)
+    if config.projector == "gemma3":
+        return "\n\n<start_of_image>", config.vectors, "<end_of_image>\n\n"
+    rows, columns = shape.grid
+    return "<|vision_start|>", rows * columns, "<|vision_end|>"
+
+
+def _tiles(vectors: int, rows: int, columns: int) -> tuple[Piece, ...]:
+    parts: list[Piece] = []
+    text = ""
+    for row in range(1, rows + 1):
+        for column in range(1, columns + 1):
+            parts += [f"{text}{FAKE}<row_{row}_col_{column}>", vectors]
+            text = ""
+        text = "\n"
+    return *parts, f"{text}{text}{FAKE}{OVERVIEW}", vectors, FAKE
+
+
+def block(
+    config: VisionConfig, shape: Shape, encode: Encode, placeholder: int = NO_TOKEN
+) -> ImageBlock:
+    """The rows of a picture of `shape`; `placeholder` is the model's token for rows of vectors.
+    Raises what `encode` raises."""
+    ids: list[int] = []
+    is_vector: list[bool] = []
+    for piece in pieces(config, shape):
+        new = [placeholder] * piece if isinstance(piece, int) else list(encode(piece))
+        ids += new
+        is_vector += [isinstance(piece, int)] * len(new)
+    flags = np.array(is_vector)
+    if config.projector != "qwen3vl_merger":
+        whole = config.projector == "gemma3"
+        return ImageBlock(tuple(ids), flags, len(ids), seen_whole=whole)
+    positions = in_three_directions(flags, shape.grid)
+    return ImageBlock(tuple(ids), flags, int(positions.max()) + 1, positions)
+
+
+def in_three_directions(is_vector: npt.NDArray[np.bool_], grid: tuple[int, int]) -> Positions:
+    """Text counts on in all three; vectors stand still in time, and count their row and column
+    from where they begin; what follows goes on behind the largest (Qwen's `get_rope_index`)."""
+    first, (rows, columns) = int(is_vector.argmax()), grid
+    positions = np.tile(np.arange(len(is_vector), dtype=np.int32), (3, 1))
+    down, right = np.divmod(np.arange(rows * columns, dtype=np.int32), np.int32(columns))
+    positions[:, is_vector] = first + np.stack([np.zeros_like(down), down, right])
+    positions[:, first + rows * columns :] += max(grid) - rows * columns
+    return positions
+
+
+def row_ids(fingerprint: bytes, rows: int) -> Ids:
+    """int64 [rows], all negative: what stands for the rows of a picture in a timeline. Of two
+    pictures they differ from the first row on."""
+    values = np.frombuffer(shake_256(fingerprint).digest(8 * rows), "<i8").astype(np.int64)
+    return values | np.int64(-(2**63))

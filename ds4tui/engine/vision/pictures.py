@@ -1,0 +1,68 @@
+"""From the bytes of a picture file to RGB pixels. Needs no mlx.
+
+Turned as EXIF says; transparency over white, as the reference processors have it; of more than 8
+bits a colour the upper 8; of several frames the first.
+"""
+
+import io
+import warnings
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ds4tui.errors import UsageError
+
+# More is refused before it is decoded: a hostile file of some kilobytes may claim any size.
+PIXELS_MAX = 120_000_000
+
+_HINT = "Send a PNG, JPEG, WebP, GIF or BMP file."
+_SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+
+
+def opened(data: bytes, name: str = "The picture") -> Image.Image:
+    """The picture as mode RGB. Raises UsageError, with `name` and the reason, for what is no
+    picture, damaged, cut off, empty or too large."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd but readable metadata
+            with Image.open(io.BytesIO(data)) as image:
+                _check_size(image, name)
+                return _as_rgb(ImageOps.exif_transpose(image))
+    except UnidentifiedImageError as exc:
+        raise UsageError(
+            f"{name} is no picture that can be read: it {_look(data)}.", _HINT
+        ) from exc
+    except Image.DecompressionBombError as exc:
+        raise UsageError(f"{name} is too large: {exc}.", "Send a smaller one.") from exc
+    # What Pillow's readers raise for damaged files is many things.
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError) as exc:
+        raise UsageError(f"{name} is damaged or cut off: {exc}.", "Save it anew.") from exc
+
+
+def _check_size(image: Image.Image, name: str) -> None:
+    width, height = image.size
+    if width * height > PIXELS_MAX:
+        raise UsageError(
+            f"{name} has {width} x {height} pixels; at most {PIXELS_MAX:,} are decoded.",
+            "Send a smaller one.",
+        )
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode in _SIXTEEN_BITS:
+        image.load()
+        values = np.asarray(image).astype(np.int64)
+        return Image.fromarray((values >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        over = image.convert("RGBA")
+        white = Image.new("RGBA", over.size, (255, 255, 255))
+        return Image.alpha_composite(white, over).convert("RGB")
+    return image.convert("RGB")
+
+
+def _look(data: bytes) -> str:
+    if not data:
+        return "is empty"
+    if not data.strip(b"\0"):
+        return "holds zeros only"
+    return f"begins with {data[:8]!r}"

@@ -1,0 +1,93 @@
+"""What people send: every form of a picture becomes RGB, and what is none is refused in words."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from ds4tui.engine.vision import pictures
+from ds4tui.engine.vision.pictures import opened
+from ds4tui.errors import UsageError
+from tests.engine.vision.pictures import encoded, picture
+from tests.scale import scaled
+
+RED = Image.new("RGB", (6, 4), (200, 10, 30))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "GIF", "TIFF", "WEBP", "JPEG"])
+def test_every_kind_is_read(kind: str) -> None:
+    more = {"lossless": True} if kind == "WEBP" else {"quality": 95} if kind == "JPEG" else {}
+    image = opened(encoded(RED, kind, **more))
+    assert image.mode == "RGB" and image.size == (6, 4)
+    assert np.abs(np.asarray(image).astype(int) - [200, 10, 30]).max() <= 6
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "YCbCr", "RGBA", "LA", "I;16", "I"])
+def test_every_mode_is_read(mode: str) -> None:
+    grey = Image.new("L", (5, 5), 255)
+    if mode.startswith("I"):
+        image = Image.fromarray(np.full((5, 5), 0xFFFF, np.uint16 if ";" in mode else np.int32))
+    else:
+        image = grey.convert(mode)
+    data = encoded(image, "TIFF")
+    assert np.asarray(opened(data)).min() == 255
+
+
+def test_what_is_transparent_is_white() -> None:
+    clear = Image.new("RGBA", (3, 3), (0, 0, 0, 0))
+    assert np.asarray(opened(encoded(clear))).min() == 255
+    palette = Image.new("L", (3, 3), 40).convert("P")
+    assert np.asarray(opened(encoded(palette, transparency=40))).min() == 255
+
+
+def test_a_picture_is_turned_as_its_exif_says() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # its right side is up
+    assert opened(encoded(RED, "JPEG", exif=exif)).size == (4, 6)
+
+
+def test_of_several_frames_the_first_is_taken() -> None:
+    other = Image.new("RGB", (6, 4), (0, 0, 0))
+    data = encoded(RED, "GIF", save_all=True, append_images=[other])
+    assert opened(data).getpixel((0, 0))[0] > 150
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"\0" * 500, "zeros"),
+        (b"<html>no</html>", "begins with"),
+        (encoded(RED)[:40], "damaged or cut off|no picture"),
+        (encoded(picture(100, 100))[:2000], "damaged or cut off"),
+        (encoded(picture(100, 100), "JPEG")[:900], "damaged or cut off"),
+    ],
+)
+def test_what_is_no_picture_is_refused_by_name_and_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as refusal:
+        opened(data, "shot.png")
+    assert "shot.png" in refusal.value.message and refusal.value.hint
+
+
+def test_a_bomb_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(RED, "BMP")
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    monkeypatch.setattr(pictures, "PIXELS_MAX", 23)
+    with pytest.raises(UsageError, match="6 x 4 pixels"):
+        opened(data)
+
+
+@given(st.binary(max_size=200), st.integers(0, 400))
+@settings(max_examples=scaled(200), deadline=None)
+def test_damaged_bytes_never_crash(noise: bytes, at: int) -> None:
+    for data in (BASE_PNG, BASE_JPEG):
+        broken = data[:at] + noise + data[at + len(noise) :]
+        try:
+            assert opened(broken).mode == "RGB"
+        except UsageError as refusal:
+            assert refusal.message and refusal.hint
+
+
+BASE_PNG = encoded(picture(20, 20))
+BASE_JPEG = encoded(picture(20, 20), "JPEG")
