@@ -47,6 +47,9 @@ _NOTES_KEPT = 256  # if nobody drains them
 
 # Of the budget, for the snapshots of one branch: rows come first, they cost more to make again.
 _SNAPSHOT_SHARE = 0.5
+# However large the budget: at growing distance so many keep the replay after a fork anywhere in
+# 100,000 tokens about a tenth of its way back, and each one makes every look-up slower.
+_SNAPSHOTS_MAX = 96
 
 _NAMES = {
     "parked": "parked branch",
@@ -65,6 +68,17 @@ class CacheNote:
     tokens: int
     nbytes: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A parked state (`start` 0), segment or snapshot of the tier, and what it stands for."""
+
+    holder_id: int
+    kind: EntryKind
+    start: int
+    timeline: Timeline
+    handle: Any
 
 
 @dataclass(slots=True)
@@ -91,6 +105,7 @@ class MemoryTier:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.rates = rates
+        self.lets_go: Callable[[Held], None] | None = None  # told of what is evicted, before
         self._budget = budget_bytes
         self._clock = clock
         self._entries: dict[int, _Entry] = {}
@@ -207,6 +222,14 @@ class MemoryTier:
     def outline(self, holder_id: int) -> Outline:
         """KeyError if gone."""
         return self._entries[holder_id].outline
+
+    def holders(self) -> tuple[Held, ...]:
+        """All that is held."""
+        return tuple(self._shown(key) for key in self._entries)
+
+    def _shown(self, key: int) -> Held:
+        entry = self._entries[key]
+        return Held(key, entry.kind, entry.start, self._tree.timeline(key), entry.handle)
 
     # -- taking in -----------------------------------------------------------------------------
 
@@ -380,6 +403,7 @@ class MemoryTier:
         ]
         places.append(Place(newest.end, newest.point))
         affordable = int(self.budget_bytes * _SNAPSHOT_SHARE) // max(1, newest.nbytes)
+        affordable = min(affordable, _SNAPSHOTS_MAX)
         stay = staying(places, affordable, self.spacing_tokens(newest.nbytes))
         gone = [key for at, key in keys.items() if at not in stay]
         standings = self._survey() if gone else {}
@@ -399,6 +423,8 @@ class MemoryTier:
 
     def _let_go(self, key: int, kind: str, tokens: int, reason: str) -> None:
         entry = self._entries[key]
+        if self.lets_go is not None and kind == "evicted":
+            self.lets_go(self._shown(key))
         self._note(kind, entry, tokens, reason)
         self._bury(entry, self._tree.timeline(key))
         self._forget(key)

@@ -7,7 +7,7 @@ How far follows from how many the budget pays for; how often new ones are taken,
 costs beside the tokens it covers.
 
   (1) What stays is a part of what was there; the newest and the protected ones always stay.
-  (2) While the budget pays for all, all stay.
+  (2) While the budget (or the most that look-ups can bear) pays for all, all stay.
   (3) No more stay than it pays for, but for those of (1).
   (4) Thinning what was thinned changes nothing.
 """

@@ -1,5 +1,6 @@
 """The memory tier: look-ups, what goes and what is said about it."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -420,6 +421,20 @@ def test_a_snapshot_that_was_evicted_is_missed_by_name() -> None:
     snapshot(tier, branch(0, 400), rows=300)
     park(tier, branch(0, 950, 2))
     assert Lost(Cause.SNAPSHOT_EVICTED, 400) in tier.offers(branch(0, 500)).lost
+
+
+def test_a_branch_has_few_snapshots_however_much_room_there_is() -> None:
+    tier = tier_of(10**9)
+    live(tier, branch(0, 40_000))
+    for end in range(50, 40_050, 50):
+        snapshot(tier, branch(0, end))
+        assert tier.snapshot_count <= memory_tier._SNAPSHOTS_MAX
+    stands = tier.snapshots_of(branch(0, 40_000))
+    gaps = [after - before for before, after in itertools.pairwise((0, *stands))]
+    # Near the end as close as they were taken; never farther apart than a part of the way back.
+    assert gaps[-1] == 50
+    ends = [40_000 - stand for stand in stands]
+    assert all(gap <= max(50, 0.15 * (way + gap)) for gap, way in zip(gaps, ends, strict=True))
 
 
 def test_old_snapshots_are_thinned_and_the_worst_replay_is_known() -> None:
