@@ -66,6 +66,11 @@ class Found:
         holding = [(c, e) for e, c in self.pages if e.head.start < position <= c]
         return max(holding, key=lambda pair: (pair[0], -pair[1].head.start))[1] if holding else None
 
+    def stem_name(self, position: int) -> str:
+        """Of `stem_at`; "" where there is none."""
+        stem = self.stem_at(position)
+        return stem.head.name if stem is not None else ""
+
     def path_to(self, position: int) -> set[int]:
         """Ids of all pages with rows before `position`."""
         return {entry.entry_id for entry, _ in self.pages if entry.head.start < position}
@@ -149,10 +154,12 @@ class Books:
     # -- weighing ------------------------------------------------------------------------------
 
     def stored(self) -> list[Stored]:
-        """All records, for the policy, those that cannot be read included."""
-        orphans = self._orphans()
-        found = [self._weighed(entry, orphans) for entry in self.entries.values()]
-        for stray in self.strays.values():
+        """All records, for the policy, those that cannot be read included. It takes a while and
+        works on copies: no lock is needed."""
+        entries = list(self.entries.values())
+        orphans = self._orphans(entries)
+        found = [self._weighed(entry, orphans) for entry in entries]
+        for stray in list(self.strays.values()):
             found.append(Stored(stray.entry_id, "page", 0, stray.nbytes, 0.0, 0.0, is_orphan=True))
         return found
 
@@ -173,9 +180,9 @@ class Books:
             entry.entry_id in orphans,
         )
 
-    def _orphans(self) -> set[int]:
+    def _orphans(self, entries: Collection[Entry]) -> set[int]:
         known: dict[str, bool] = {}
-        for entry in self.entries.values():
+        for entry in entries:
             at: Entry | None = entry
             path: dict[str, None] = {}
             verdict = True
@@ -186,7 +193,7 @@ class Books:
                 path[at.head.name] = None
                 at = self._by_name.get(at.head.stem)
             known |= dict.fromkeys(path, verdict)
-        return {e.entry_id for e in self.entries.values() if known.get(e.head.name, False)}
+        return {entry.entry_id for entry in entries if known.get(entry.head.name, False)}
 
     def relink(self, found: Found) -> None:
         """Let what was found lean on what leads up to it now: the page that it was written after

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,6 +90,14 @@ class Folder:
         """Bytes that are free for this user, and all of the file system."""
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+    def index_bytes(self) -> int:
+        """Of the files of the index."""
+        total = 0
+        for name in INDEX_FILES:
+            with suppress(FileNotFoundError):
+                total += (self.path / name).stat().st_size
+        return total
 
     def changed_at(self) -> int:
         """When a name came or went, in ns."""

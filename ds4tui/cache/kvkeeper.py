@@ -43,6 +43,9 @@ _log = logging.getLogger(__name__)
 # A record that was used later than now by more than this tells that the clock was set back.
 _CLOCK_SLACK_S = 60.0
 
+# Files of others grow unseen for that long.
+_LOOK_S = 5.0
+
 _WORDS: dict[int | None, str] = {
     errno.ENOSPC: "disk full",
     errno.EDQUOT: "disk full",
@@ -84,7 +87,7 @@ class Keeper:
         self._adoption = Adoption(path, books, lock, tally, self._remove)
         self._uses: dict[str, tuple[float, int]] = {}
         self._in_use: Counter[int] = Counter()
-        self._seen_at = -1
+        self._seen_at, self._looked_at, self._index_bytes = -1, 0.0, 0
         try:
             self._folder = Folder(path)
             self._open()
@@ -192,11 +195,23 @@ class Keeper:
 
     def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
         """(1) and (2)."""
-        files = self._folder.files()
-        self._adoption.forget_lost(files, {})
-        self._measure(files)
+        self._look()
         keep = found.path_to(job.head.start) | {job.entry.entry_id}
         return self._make_room(nbytes + GROWTH_BYTES, keep)
+
+    def _look(self) -> None:
+        """What lies in the folder now. Thousands of files take tens of milliseconds to look at,
+        so that is done when a name has come or gone, and every few seconds, since files of others
+        may grow; in between the index alone does."""
+        is_late = time.monotonic() - self._looked_at > _LOOK_S
+        if is_late or self._folder.changed_at() != self._seen_at:
+            files = self._folder.files()
+            self._adoption.forget_lost(files, {})
+            self._measure(files)
+            return
+        index_bytes = self._folder.index_bytes()
+        self.used_bytes += index_bytes - self._index_bytes
+        self._index_bytes = index_bytes
 
     def _write(self, job: Job) -> None:
         entry, host = job.entry, job.entry.host
@@ -214,6 +229,7 @@ class Keeper:
         row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
         self._index.put([row])
         self.note_uses()
+        self._seen_at = self._folder.changed_at()
 
     def _reopen(self) -> bool:
         """The folder is not the one that was opened: make it anew, or take over what another
@@ -248,7 +264,8 @@ class Keeper:
     def _evict(self, excess: int, keep: Collection[int] = ()) -> bool:
         now = self._now()
         with self._lock:
-            gone = evictions(self._books.stored(), excess, now, self._staying() | set(keep))
+            staying = self._staying().union(keep)
+        gone = evictions(self._books.stored(), excess, now, staying)
         if gone is None:
             return False
         for eviction in gone:
@@ -294,8 +311,7 @@ class Keeper:
     def _shrink(self) -> None:
         """A budget that was lowered holds from the start, and every record that goes is told."""
         over = self.used_bytes + GROWTH_BYTES - self.budget_bytes
-        with self._lock:
-            could = freeable_bytes(self._books.stored())
+        could = freeable_bytes(self._books.stored())
         if over > 0:
             self._evict(min(over, could))
         if self.used_bytes > self.budget_bytes:
@@ -311,7 +327,8 @@ class Keeper:
             self._measure(self._folder.files())
             before = self.used_bytes
             with self._lock:
-                could = freeable_bytes(self._books.stored(), self._staying())
+                staying = self._staying()
+            could = freeable_bytes(self._books.stored(), staying)
             self._evict(min(could, max(0, before - to_bytes)))
             return before - self.used_bytes
 
@@ -333,7 +350,7 @@ class Keeper:
         self._tally.note("damaged", said, entry.head.tokens, entry.nbytes)
         with self._lock:
             self._books.remove(entry)
-            if fault.fault in ("unreadable", "version"):
+            if self.why_not or not fault.is_damage:
                 stray = Stray(self._books.next_id(), entry.nbytes, fault.fault)
                 self._books.strays[entry.head.name] = stray
         if fault.is_damage and not self.why_not:
@@ -430,6 +447,9 @@ class Keeper:
     def _measure(self, files: Sequence[SeenFile]) -> None:
         with suppress(OSError):
             self.free_bytes = self._folder.space()[0]
+            self._seen_at = self._folder.changed_at()
+            self._index_bytes = self._folder.index_bytes()
+            self._looked_at = time.monotonic()
         self.used_bytes = sum(file.nbytes for file in files)
         strays = self._books.strays
         self.stray_bytes = sum(f.nbytes for f in files if f.kind == "foreign" or f.name in strays)

@@ -51,6 +51,9 @@ QUEUE_BYTES = 512 << 20
 
 _TEXT_MAX = 200
 
+# Of small records the time goes into opening them.
+_RATED_BYTES_MIN = 16 << 20
+
 
 class DiskTier:
     """`rates` say what it takes to compute a row again; whoever measures them sets them."""
@@ -187,14 +190,17 @@ class DiskTier:
         self._keeper.touch([entry for entry, _ in found.pages])
         at = found.reach
         if at < start:
-            self._refused("gap")
+            self._tally.fault("gap")
             return False
+        stem = found.stem_name(at)
         while at < end:
             stop = _page_end(timeline_to_end, at, end)
             page = HostPage(at, stop, tuple(whole.rows(i, at, stop) for i in range(len(layers))))
-            if not self._put(timeline_to_end.prefix(stop), page, point, what, wait_s):
+            cost_ms = self.rates.prefill_ms(stop - at)
+            head = self._head(timeline_to_end.prefix(stop), page, stem, cost_ms, point, what)
+            if not self._put(timeline_to_end.prefix(stop), head, page, wait_s):
                 return False
-            at = stop
+            stem, at = head.name, stop
         return True
 
     def put_snapshot(
@@ -215,26 +221,24 @@ class DiskTier:
         if self.has_snapshot(timeline_to_position):
             return True
         if not position or found.reach < position:
-            self._refused("gap")
+            self._tally.fault("gap")
             return False
         snapshot = HostSnapshot(position, tuple(layers), logits)
-        return self._put(timeline_to_position, snapshot, point, what, wait_s)
+        before = max((held.head.end for held in found.snapshots), default=0)
+        cost_ms = self.rates.prefill_ms(position - before)
+        stem = found.stem_name(position)
+        head = self._head(timeline_to_position, snapshot, stem, cost_ms, point, what)
+        return self._put(timeline_to_position, head, snapshot, wait_s)
 
     def _put(
-        self,
-        timeline: Timeline,
-        host: HostPage | HostSnapshot,
-        point: str,
-        what: str,
-        wait_s: float,
+        self, timeline: Timeline, head: RecordHead, host: HostPage | HostSnapshot, wait_s: float
     ) -> bool:
         if self._keeper.why_not:
-            self._refused("read-only")
+            self._tally.fault("read-only")
             return False
         if not self._queue.wait_for_room(host.nbytes, wait_s):
-            self._refused("queue full")
+            self._tally.fault("queue full")
             return False
-        head = self._head(timeline, host, point, what)
         with self._lock:
             if self._books.named(head.name) is not None:
                 return True
@@ -243,20 +247,22 @@ class DiskTier:
             if self._queue.put(Job(entry, head, timeline)):
                 return True
             self._books.remove(entry)
-        self._refused("queue full")
+        self._tally.fault("queue full")
         return False
 
     def _head(
-        self, timeline: Timeline, host: HostPage | HostSnapshot, point: str, what: str
+        self,
+        timeline: Timeline,
+        host: HostPage | HostSnapshot,
+        stem: str,
+        recompute_ms: float,
+        point: str,
+        what: str,
     ) -> RecordHead:
-        is_page = isinstance(host, HostPage)
         start = host.start if isinstance(host, HostPage) else host.position
         end = len(timeline)
-        found = self._found(timeline)
-        stem = found.stem_at(start)
-        before = max((s.head.end for s in found.snapshots if s.head.end < end), default=0)
         return RecordHead(
-            kind="page" if is_page else "snapshot",
+            kind="page" if isinstance(host, HostPage) else "snapshot",
             identity=self._identity,
             parent=prefix_key(self._identity, timeline, start),
             start=start,
@@ -266,15 +272,12 @@ class DiskTier:
             layer_count=len(host.layers),
             arrays=tuple(record_parts(host)[0]),
             created_at=max(0.0, self._clock()),
-            recompute_ms=self.rates.prefill_ms(end - start if is_page else end - before),
-            stem=stem.head.name if stem is not None else "",
+            recompute_ms=recompute_ms,
+            stem=stem,
             point=point,
             label=self._label,
             what=what[:_TEXT_MAX],
         )
-
-    def _refused(self, word: str) -> None:
-        self._tally.fault(word)
 
     # -- for people ------------------------------------------------------------------------------
 
@@ -301,6 +304,11 @@ class DiskTier:
             queued_bytes=self._queue.nbytes,
         )
 
+    def load_rate(self) -> float | None:
+        """Bytes a second of what was loaded lately; None if that was too little to tell."""
+        counted = self._tally.stats()
+        return counted.load_bytes_per_s if counted.loaded_bytes >= _RATED_BYTES_MIN else None
+
     def drain_notes(self) -> tuple[CacheNote, ...]:
         """What happened since the last call, oldest first."""
         return self._tally.drain_notes()
@@ -309,11 +317,12 @@ class DiskTier:
         """All records, of all models, stems before what leans on them."""
         if self._keeper.why_not:
             self._keeper.reread()
+        stored = {record.entry_id: record for record in self._books.stored()}
         with self._lock:
-            stored = {record.entry_id: record for record in self._books.stored()}
             found = [
                 shown(entry, stored[entry.entry_id].stem, stored[entry.entry_id].is_orphan)
                 for entry in self._books.entries.values()
+                if entry.entry_id in stored
             ]
         own = self._identity
         ordered = sorted(found, key=lambda e: (e.identity != own, e.identity, e.start, e.end))
