@@ -89,7 +89,7 @@ class ArrayPlace:
         return padded(self.nbytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RecordHead:
     """`parent` is the key of the timeline before `start` (of a snapshot: up to its position,
     where `start` = `end`); `stem` the name of the record that holds the row before `start`, ""

@@ -1,0 +1,109 @@
+"""The index: what is put in is there again, and a row that is damaged is not believed."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ds4tui.cache import kvindex
+from ds4tui.cache.kvformat import RecordHead, encoded, prefix_key
+from ds4tui.cache.kvindex import INDEX_FILES, INDEX_NAME, Index, IndexRow, SteadyIndex
+from ds4tui.cache.kvtally import Tally
+from ds4tui.cache.timeline import Timeline
+from tests.cache.kv_samples import IDENTITY
+from tests.cache.pictures import span, with_images
+
+TEXT = with_images(1, 2, span(0, 3, 7), 5)
+
+
+def row(start: int, end: int, timeline: Timeline = TEXT) -> IndexRow:
+    key, ids = prefix_key(IDENTITY, timeline, start), timeline.ids[start:end]
+    spans = tuple(s for s in timeline.spans if start <= s.start < end)
+    head = RecordHead("page", IDENTITY, key, start, end, ids, spans, 3, what="héllo\0")
+    return IndexRow(head, len(encoded(head)), 5, 1e9, 2)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    index = Index(tmp_path)
+    yield index
+    index.close()
+
+
+def test_rows_come_back(tmp_path: Path, index: Index) -> None:
+    rows = [row(0, 2), row(2, 6)]
+    index.put(rows)
+    index.used([(rows[0].head.name, 2e9, 7), ("nobody", 1.0, 1)])
+    index.remove([rows[1].head.name, "nobody"])
+    index.put([])
+    index.close()
+    again = Index(tmp_path)
+    loaded = again.load()
+    again.close()
+    assert loaded.keys() == {rows[0].head.name}
+    (found,) = loaded.values()
+    assert encoded(found.head) == encoded(rows[0].head)
+    assert (found.used_at, found.hits) == (2e9, 7)
+
+
+def test_a_row_that_is_damaged_is_not_believed(tmp_path: Path, index: Index) -> None:
+    index.put([row(0, 2), row(2, 6)])
+    index.close()
+    with sqlite3.connect(tmp_path / INDEX_NAME) as db:
+        db.execute("UPDATE records SET head = zeroblob(200) WHERE name = ?", (row(0, 2).head.name,))
+        db.execute("INSERT INTO records SELECT 'x', 1, 1, 'late', 0, 'text' FROM records LIMIT 1")
+        db.execute("INSERT INTO records SELECT 'y', 9, 1, 1.0, 0, head FROM records LIMIT 1")
+    db.close()
+    again = Index(tmp_path)
+    assert again.load().keys() == {row(2, 6).head.name}
+    again.close()
+
+
+def test_a_steady_index_harms_nobody_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = Tally()
+    steady = SteadyIndex(tmp_path, tally)
+    assert steady.open() == {}
+    steady.put([row(0, 2)])
+
+    def failing(*args: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Index, "put", failing)
+        steady.put([row(2, 6)])
+        steady.remove(["nobody"])  # there is none now
+    assert dict(tally.stats().faults) == {"index lost": 1}
+    assert "disk is full" in tally.drain_notes()[0].reason
+    monkeypatch.setattr(kvindex, "_PAUSE_S", -1.0)
+    steady.put([row(2, 6)])
+    steady.close()
+    again = SteadyIndex(tmp_path, tally)
+    assert again.open().keys() == {row(0, 2).head.name, row(2, 6).head.name}
+    again.close()
+
+
+def test_an_index_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / INDEX_NAME).mkdir()
+    tally = Tally()
+    steady = SteadyIndex(tmp_path, tally)
+    assert steady.open() == {}
+    steady.put([row(0, 2)])
+    assert dict(tally.stats().faults) == {"index lost": 1}
+
+
+def test_the_index_is_small_again_when_records_go(tmp_path: Path, index: Index) -> None:
+    texts = [Timeline.of([n] * 900) for n in range(300)]
+    for text in texts:
+        index.put([row(0, 900, text)])
+
+    def size() -> int:
+        return sum((tmp_path / n).stat().st_size for n in INDEX_FILES if (tmp_path / n).exists())
+
+    before = size()
+    for text in texts:
+        index.remove([row(0, 900, text).head.name])
+    assert before > 2_000_000 and size() < kvindex.GROWTH_BYTES
