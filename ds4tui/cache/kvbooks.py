@@ -148,6 +148,7 @@ class Books:
         snapshots = (
             self._snapshots.get(prefix_key(self.identity, wanted, position))
             for position in self._positions.up_to(reach)
+            if wanted.snapped(position) == position
         )
         return Found(tuple(pages), tuple(s for s in snapshots if s is not None), reach)
 

@@ -84,6 +84,15 @@ def test_an_image_is_shared_whole_or_not_at_all() -> None:
     assert books.found(with_images(1, span(0, 5, 3))).reach == 6
 
 
+def test_a_snapshot_is_not_found_within_an_image() -> None:
+    """One of equal rows that goes on: it stood at the image's end elsewhere."""
+    stored, longer = with_images(1, span(0, 3, 3)), with_images(1, span(0, 5, 3))
+    books = Books(IDENTITY)
+    added(books, head(longer, 0, 6))
+    added(books, head(stored, 4, 4))
+    assert books.found(longer).reach == 6 and not books.found(longer).snapshots
+
+
 def test_records_of_other_models_count_and_are_not_found() -> None:
     books = Books(b"another")
     entry = added(books, head(STORY, 0, 40))
