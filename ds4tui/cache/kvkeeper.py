@@ -84,16 +84,24 @@ class Keeper:
         self._path, self._books, self._lock, self._tally = path, books, lock, tally
         self._clock, self._floor = clock, floor
         self._index = SteadyIndex(path, tally)
-        self._adoption = Adoption(path, books, lock, tally, self._remove)
+        self._adoption = Adoption(path, books, lock, tally, self._try_to_remove)
         self._uses: dict[str, tuple[float, int]] = {}
         self._in_use: Counter[int] = Counter()
         self._seen_at, self._looked_at, self._index_bytes = -1, 0.0, 0
+        self._folder = self._opened()
+
+    def _opened(self) -> Folder:
+        folder: Folder | None = None
         try:
-            self._folder = Folder(path)
+            self._folder = folder = Folder(self._path)
             self._open()
+            return folder
         except OSError as exc:
+            self._index.close()
+            if folder is not None:
+                folder.give_lock()
             raise StoreError(
-                f"The folder {path} cannot hold KV records: {exc.strerror or exc}.",
+                f"The folder {self._path} cannot hold KV records: {exc.strerror or exc}.",
                 "Choose another one with --kv-disk-dir, or run with --no-kv-disk.",
             ) from exc
 
@@ -182,8 +190,8 @@ class Keeper:
             self._write(replace(job, head=head))
         except WritingStopped:
             self._refuse(job, "there was no time left")
-        except ValueError as exc:
-            self._refuse(job, str(exc))
+        except (ValueError, MemoryError) as exc:
+            self._refuse(job, str(exc) or "no memory is left")
         except OSError as exc:
             word = self._failed(f"{_what(job.entry)} could not be stored", exc)
             if word == "folder gone" and not is_second_try and self._reopen():
@@ -195,6 +203,7 @@ class Keeper:
 
     def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
         """(1) and (2)."""
+        self._check_clock()
         self._look()
         keep = found.path_to(job.head.start) | {job.entry.entry_id}
         return self._make_room(nbytes + GROWTH_BYTES, keep)
@@ -262,7 +271,7 @@ class Keeper:
         return excess == 0 or self._evict(excess, keep)
 
     def _evict(self, excess: int, keep: Collection[int] = ()) -> bool:
-        now = self._now()
+        now = self._check_clock()
         with self._lock:
             staying = self._staying().union(keep)
         gone = evictions(self._books.stored(), excess, now, staying)
@@ -313,7 +322,10 @@ class Keeper:
         over = self.used_bytes + GROWTH_BYTES - self.budget_bytes
         could = freeable_bytes(self._books.stored())
         if over > 0:
-            self._evict(min(over, could))
+            try:
+                self._evict(min(over, could))
+            except OSError as exc:
+                self._failed("room could not be made", exc)
         if self.used_bytes > self.budget_bytes:
             self._tally.fault("over budget")
             said = "what is pinned or not ours takes more than the budget"
@@ -354,10 +366,7 @@ class Keeper:
                 stray = Stray(self._books.next_id(), entry.nbytes, fault.fault)
                 self._books.strays[entry.head.name] = stray
         if fault.is_damage and not self.why_not:
-            try:
-                self._remove([entry.head.name])
-            except OSError as exc:
-                self._failed("a damaged record could not be removed", exc)
+            self._try_to_remove([entry.head.name])
 
     def pin(self, entry: Entry, *, is_pinned: bool) -> None:
         """OSError if it cannot be kept, StoreError if it is another's to do."""
@@ -382,11 +391,17 @@ class Keeper:
     def _remove(self, names: Iterable[str]) -> None:
         self._folder.remove(names)
 
+    def _try_to_remove(self, names: Iterable[str]) -> None:
+        try:
+            self._remove(names)
+        except OSError as exc:
+            self._failed("a damaged file could not be removed", exc)
+
     # -- uses ------------------------------------------------------------------------------------
 
     def touch(self, entries: Iterable[Entry], *, is_hit: bool = False) -> None:
         """They are in use now; the index learns it with the next record."""
-        now = self._now()
+        now = self._clock()
         with self._lock:
             for entry in entries:
                 entry.used_at = now
@@ -408,7 +423,7 @@ class Keeper:
             self._uses.clear()
         self._index.used(uses)
 
-    def _now(self) -> float:
+    def _check_clock(self) -> float:
         """The time; records that seem to be of the future were used now."""
         now = self._clock()
         with self._lock:

@@ -405,6 +405,57 @@ def test_one_writes_and_others_read(opened: Callable[..., DiskTier]) -> None:
     assert opened().stats.is_writer
 
 
+def test_a_folder_that_cannot_be_written_is_read(
+    opened: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = opened()
+    put(tier, STORY)
+    tier.close(WAIT_S)
+
+    def refuse(*args: Any) -> bool:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(kvkeeper.Folder, "take_lock", refuse)
+    tier = opened()
+    assert "Read-only file system" in tier.stats.why_not and faults(tier) == {"read-only": 1}
+    assert check_offers(tier, STORY) == 100 and not put(tier, FORK, 50)
+
+
+def test_what_cannot_be_removed_at_the_start_is_told(
+    opened: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = opened()
+    for number in range(40):
+        put(tier, Timeline.of(range(1000 * number, 1000 * number + 400)))
+    tier.close(WAIT_S)
+    (Path(tier.stats.folder) / ".writing-1-2-3").write_bytes(b"half")
+    records(tier)[0].write_bytes(b"damaged")
+
+    def refuse(*args: Any, **more: Any) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        tier = opened(budget=1 * MB)
+    assert faults(tier) == {"half written": 1, "cut": 1, "over budget": 1, "read-only": 3}
+    assert tier.stats.pages == 39 and tier.stats.used_bytes > 1 * MB
+    assert put(tier, STORY) and check_offers(tier, STORY) == 100  # now it can be
+    assert folder_bytes(tier) <= 1 * MB
+
+
+def test_a_record_for_which_no_memory_is_left_is_not_stored(
+    opened: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> Any:
+        raise MemoryError
+
+    tier = opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(kvkeeper, "write_record", refuse)
+        put(tier, STORY)
+    assert tier.entries() == () and "no memory is left" in said(tier)
+
+
 def test_a_folder_that_cannot_be_is_an_error_with_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match="cannot hold KV records") as found:
