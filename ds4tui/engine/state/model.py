@@ -122,10 +122,11 @@ class ModelState:
         """Keep the first `keep` rows, copy those of `parts` behind them, and set the bounded
         parts from `bounded`; without one they go back to `keep` by themselves.
 
-        Rows are copied a layer at a time: the peak is the state plus one layer. Raises
-        ValueError, and nothing is changed, if rows to keep or to copy are not there, the parts
-        have gaps, or the bounded parts cannot be at the final length. After any other error
-        (memory) layers may be uneven: the state is to be thrown away.
+        Buffers are made a layer at a time, and parts copied one by one: the peak is the state
+        plus one layer, or what a source holds that reads them from disk. Raises ValueError, and
+        nothing is changed, if rows to keep or to copy are not there, the parts have gaps, or the
+        bounded parts cannot be at the final length. After any other error (memory, a page that
+        cannot be read) layers may be uneven: the state is to be thrown away.
         """
         end = self._check_parts(keep, parts)
         self._check_bounded(keep, end, bounded)
@@ -136,8 +137,9 @@ class ModelState:
                 continue
             layer.rewind(keep)
             layer.reserve(end)
-            for source, start, stop in parts:
-                rows = source.rows(i, start, stop)
+        for source, start, stop in parts:
+            for i, layer in enumerate(self.layers):
+                rows = None if layer.is_bounded else source.rows(i, start, stop)
                 if rows is not None:
                     layer.put(rows)
 
@@ -150,7 +152,7 @@ class ModelState:
             if start != end or stop < start:
                 raise ValueError(f"Rows {start} to {stop} do not follow row {end}.")
             for i, layer in enumerate(self.layers):
-                if (source.rows(i, start, stop) is None) is not layer.is_bounded:
+                if _has_rows(source, i, start, stop) is layer.is_bounded:
                     raise ValueError(f"Layer {i} of what rows are copied from is of another kind.")
             end = stop
         return end
@@ -168,3 +170,11 @@ class ModelState:
                 possible = possible and not (layer.is_bounded and end != keep)
             if not possible:
                 raise ValueError(f"Layer {i} cannot go to {end} rows by keeping {keep}.")
+
+
+def _has_rows(source: RowSource, layer: int, start: int, end: int) -> bool:
+    """Whether a layer has rows there; a source on disk says so without reading them."""
+    ask = getattr(source, "has_rows", None)
+    if ask is not None:
+        return bool(ask(layer, start, end))
+    return source.rows(layer, start, end) is not None
