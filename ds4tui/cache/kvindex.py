@@ -35,6 +35,18 @@ _CHECKPOINT_PAGES = 64
 # next checkpoint.
 GROWTH_BYTES = 512 << 10
 
+# What the system refuses says nothing of the database: making it anew would lose the uses.
+_NOT_ITS_FAULT = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+
 # An index that failed is tried again after that.
 _PAUSE_S = 60.0
 
@@ -152,6 +164,7 @@ class SteadyIndex:
 
     def open(self) -> dict[str, IndexRow]:
         """The rows that can be believed; none if there is no index."""
+        self.close()
         try:
             self._index, rows, problem = open_index(self._folder)
         except (sqlite3.Error, OSError) as exc:
@@ -204,6 +217,8 @@ def open_index(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:
     try:
         return _loaded(folder)
     except sqlite3.DatabaseError as exc:
+        if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _NOT_ITS_FAULT:
+            raise
         problem = str(exc)
     for name in INDEX_FILES:
         (folder / name).unlink(missing_ok=True)

@@ -86,6 +86,32 @@ def test_a_steady_index_harms_nobody_and_comes_back(
     again.close()
 
 
+def test_an_index_is_kept_if_the_system_is_at_fault(tmp_path: Path, index: Index) -> None:
+    index.put([row(0, 2)])
+    blocker = sqlite3.connect(tmp_path / INDEX_NAME, isolation_level=None)
+    index.close()
+    blocker.execute("PRAGMA locking_mode = EXCLUSIVE")
+    blocker.execute("BEGIN EXCLUSIVE")
+    steady = SteadyIndex(tmp_path, Tally())
+    assert steady.open() == {}
+    blocker.close()
+    assert steady.open().keys() == {row(0, 2).head.name}
+    steady.close()
+
+
+def test_an_index_without_its_table_is_made_anew(tmp_path: Path, index: Index) -> None:
+    index.close()
+    db = sqlite3.connect(tmp_path / INDEX_NAME)
+    db.execute("DROP TABLE records")
+    db.close()
+    tally = Tally()
+    steady = SteadyIndex(tmp_path, tally)
+    assert steady.open() == {} and "no such table" in tally.drain_notes()[0].reason
+    steady.put([row(0, 2)])
+    assert steady.open().keys() == {row(0, 2).head.name}
+    steady.close()
+
+
 def test_an_index_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     (tmp_path / INDEX_NAME).mkdir()
     tally = Tally()
