@@ -109,5 +109,9 @@ class OutOfMemory(EngineError):
         self.available_bytes = available_bytes
 
 
+class LostRecord(EngineError):
+    """Something on disk that a plan counted on cannot be read: a miss, to be planned anew."""
+
+
 class EngineClosed(EngineError):
     http_status = 503

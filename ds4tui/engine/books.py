@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from ds4tui.cache.kvtally import DiskStats
 from ds4tui.cache.memory_tier import CacheNote
 from ds4tui.engine.jobs import Generation
 from ds4tui.engine.pool import Pool
@@ -41,6 +42,7 @@ class Books:
         self._what: dict[int, str] = {}
         self._used_s: dict[int, float] = {}
         self._snapshots: dict[int, tuple[int, int]] = {}  # held, and the worst replay
+        self._disk: DiskStats | None = None  # at that time, too
         self._held: dict[str, int] = {}  # what the memory tier held when it was last looked at
 
     def begun(self, work: Generation) -> None:
@@ -48,6 +50,10 @@ class Books:
         number, request = work.session.number, work.job.request
         self._what[number] = what_it_is(request, self._tokenizer)
         self._used_s[number] = time.time()
+
+    def what(self, session: Session) -> str:
+        """Which conversation is in it, in words."""
+        return self._what.get(session.number, "")
 
     def looked_at(self, session: Session) -> None:
         """`session` has got its prompt, or its job has ended: what is counted then only, since
@@ -68,6 +74,7 @@ class Books:
             "snapshot_bytes": memory.snapshot_bytes,
             "cache_budget_bytes": memory.budget_bytes,
         }
+        self._disk = self._pool.disk.stats if self._pool.disk is not None else None
 
     def decided(self, decision: Decision) -> None:
         what = self._what.get(decision.session, "")
@@ -77,10 +84,14 @@ class Books:
             self._notes.append(MemoryNote(decision.time_s, "tripwire", decision.tripwire))
 
     def note_memory(self) -> None:
-        """Take over what the memory tier has to tell, and log it."""
-        for note in self._pool.memory.drain_notes():
+        """Take over what the memory tier and the disk tier have to tell, and log it."""
+        disk = self._pool.disk
+        told = [("memory", note) for note in self._pool.memory.drain_notes()]
+        told += [("disk", note) for note in (disk.drain_notes() if disk is not None else ())]
+        for where, note in told:
             text = note_text(note)
-            _log.info("memory: %s", text)
+            _log.info("%s: %s", where, text)
+            text = text if where == "memory" else f"disk: {text}"
             self._notes.append(MemoryNote(time.time(), note.kind, text, note.tokens, note.nbytes))
 
     def fields(self, at_work: Iterable[Generation]) -> dict[str, Any]:
@@ -88,6 +99,7 @@ class Books:
         jobs = {work.session.number: work.job.job_id for work in at_work}
         return {
             **self._held,
+            "disk": self._disk,
             "kv_bytes": sum(self._pool.kv_bytes.values()),
             "sessions": tuple(self._session(s, jobs) for s in self._pool.sessions),
             "decisions": tuple(self._decisions),

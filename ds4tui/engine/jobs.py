@@ -19,7 +19,14 @@ from ds4tui.engine.sampling import Choice, Sampler
 from ds4tui.engine.session import Floats, Prefill, Session, SessionState
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.told import decision_of, log_decision
-from ds4tui.errors import ContextOverflow, Ds4Error, EngineError, OutOfMemory, RequestError
+from ds4tui.errors import (
+    ContextOverflow,
+    Ds4Error,
+    EngineError,
+    LostRecord,
+    OutOfMemory,
+    RequestError,
+)
 from ds4tui.events import (
     Decision,
     Event,
@@ -163,11 +170,15 @@ class Generation:
     def _begin(self, busy: Iterable[int]) -> None:
         request, session = self.job.request, self.session
         check_request(request, session.context_tokens, self._loaded.model.vocab_size)
-        plan = self._pool.admitted(session, request.timeline, request.outline, busy)
-        self._tell(plan)
         self._sampler = Sampler(request.sampling, request.timeline.ids)
         self._prefill_began_s = time.perf_counter()
-        self._prefill = session.sync(request.timeline, plan)
+        while self._prefill is None:
+            plan = self._pool.admitted(session, request.timeline, request.outline, busy)
+            self._tell(plan)
+            try:
+                self._prefill = session.sync(request.timeline, plan)
+            except LostRecord:  # a miss: what else there is decides
+                continue
 
     def _tell(self, plan: SyncPlan) -> None:
         cause = plan.cause.value if plan.cause is not None else None

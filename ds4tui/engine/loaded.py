@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ds4tui.cache.causes import Cause
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.session import CHUNK_SIZES
 from ds4tui.engine.session import Model as SessionModel
@@ -39,7 +40,8 @@ class LoadedModel:
     allocator or of this process, `available_bytes` what a state may still take; `give_back`
     returns what an allocator keeps of what was freed. `sessions` live states are resident at
     once. What is put away beside them takes at most `put_away_bytes`; None: what they leave of
-    the memory there is (cache/pools.py). `emptied` is why a conversation that goes on finds
+    the memory there is (cache/pools.py). `disk` keeps what shall outlive the process; the engine
+    closes it. `emptied` is why a conversation that goes on finds
     nothing resident.
     """
 
@@ -54,3 +56,4 @@ class LoadedModel:
     sessions: int = 1
     put_away_bytes: int | None = None
     emptied: Cause | None = None
+    disk: DiskTier | None = None

@@ -1,13 +1,17 @@
 """What a plan is executed with: the rows and bounded parts that it names, looked up before
 anything changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ds4tui.cache.candidates import RowPart
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.offers import HOLDER_LIVE
 from ds4tui.cache.plan import SyncPlan
+from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.disk_rows import DiskRows, bounded_from_disk, is_on_disk
 from ds4tui.errors import EngineError
 
 Rows = Any  # engine.state.RowSource: a state or a segment, which answers rows(layer, start, end)
@@ -20,12 +24,15 @@ class State(Protocol):
     @property
     def length(self) -> int: ...
     @property
+    def layers(self) -> Any: ...
+    @property
     def nbytes(self) -> int: ...
     @property
     def needs_snapshots(self) -> bool: ...
     @property
     def snapshot_bytes(self) -> int: ...
     def can_rewind(self, to: int) -> bool: ...
+    def rows(self, layer: int, start: int, end: int) -> Any: ...
     def rows_bytes(self, start: int, end: int) -> int: ...
     def copy_rows(self, start: int, end: int) -> Any: ...
     def snapshot(self) -> Any: ...
@@ -39,29 +46,55 @@ class Pieces:
 
     parts: tuple[tuple[Rows, int, int], ...]
     bounded: Bounded
+    is_bounded_from_disk: bool = False
 
     def rebuild(self, state: State, keep: int) -> None:
-        """Make `state` hold its first `keep` rows and the parts. Raises as ModelState.rebuild."""
+        """Make `state` hold its first `keep` rows and the parts. Raises as ModelState.rebuild,
+        and CorruptRecord for a page that cannot be read: the state is to be thrown away then."""
         state.rebuild(keep, self.parts, self.bounded)
+
+    def keep_bounded(self, memory: MemoryTier, timeline: Timeline) -> None:
+        """A bounded part that was read from disk serves the next fork from memory."""
+        if self.is_bounded_from_disk and memory.make_room(self.bounded.nbytes):
+            memory.add_snapshot(timeline, self.bounded, self.bounded.nbytes, "turn")
 
 
 def look_up(
-    plan: SyncPlan, memory: MemoryTier, live: State | None, neighbours: Mapping[int, State | None]
+    plan: SyncPlan,
+    memory: MemoryTier,
+    live: State | None,
+    neighbours: Mapping[int, State | None],
+    disk: DiskTier | None = None,
+    layers: Sequence[Any] = (),
 ) -> Pieces:
-    """Raises EngineError, and nothing has changed, if something is not there any more."""
-    sources: dict[int, Rows] = {HOLDER_LIVE: live, **neighbours}
+    """`layers` are those of a state of the model. Raises EngineError, and nothing has changed, if
+    something is not there any more, CorruptRecord if it cannot be read."""
+    on_hand: dict[int, Rows] = {HOLDER_LIVE: live, **neighbours}
+
+    def source(part: RowPart) -> Rows:
+        if part.holder in on_hand:
+            return on_hand[part.holder]
+        if disk is not None and is_on_disk(part.holder):
+            return DiskRows(disk, part.holder, layers)
+        return memory.handle(part.holder)
+
+    snapshot_id = plan.snapshot_id
+    from_disk = disk is not None and snapshot_id is not None and is_on_disk(snapshot_id)
+    if disk is not None:
+        disk.read_ahead([holder for holder in plan.uses if is_on_disk(holder)])
     try:
         if plan.base == "parked":
             memory.timeline(plan.base_id or 0)
-        parts = tuple(
-            (sources[p.holder] if p.holder in sources else memory.handle(p.holder), p.start, p.end)
-            for p in plan.parts
-        )
-        bounded = memory.handle(plan.snapshot_id) if plan.snapshot_id is not None else None
+        parts = tuple((source(part), part.start, part.end) for part in plan.parts)
+        bounded: Bounded = None
+        if from_disk:
+            bounded = bounded_from_disk(disk, snapshot_id, layers)  # type: ignore[arg-type]
+        elif snapshot_id is not None:
+            bounded = memory.handle(snapshot_id)
     except KeyError as exc:
         raise EngineError(
             f"What the plan takes is not held any more ({exc}).", "Ask for a new plan."
         ) from exc
-    if any(source is None for source, _, _ in parts):
+    if any(found is None for found, _, _ in parts):
         raise EngineError("The rows that the plan takes are gone.", "Ask for a new plan.")
-    return Pieces(parts, bounded)
+    return Pieces(parts, bounded, from_disk)

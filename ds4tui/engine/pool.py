@@ -15,6 +15,7 @@ from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan
 from ds4tui.cache.pools import divide
 from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.disk_store import Storing
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.session import Session
 from ds4tui.engine.tripwire import Tripwire
@@ -30,6 +31,8 @@ DISPLACED_SHARE = 0.1
 EQUAL_MS = 10.0
 # A request waits for a busy session if that spares it at least this share of its prompt.
 WAIT_SHARE = 0.5
+# When the engine closes: supervisors give a process some seconds, and replies take some of them.
+STORE_THE_REST_S = 1.0
 # Rates are measured where there is enough to measure, and follow slowly: the estimates shall not
 # jump with every busy moment of the machine.
 MEASURED_TOKENS_MIN = 128
@@ -104,13 +107,24 @@ class Pool:
         self._shares_room = fixed is None
         self.memory = MemoryTier(self._put_away_bytes if fixed is None else fixed)
         self.sessions = tuple(
-            Session(loaded.model, loaded.chunk_sizes, loaded.context_tokens, self.memory, number)
+            Session(
+                loaded.model,
+                loaded.chunk_sizes,
+                loaded.context_tokens,
+                self.memory,
+                number,
+                loaded.disk,
+            )
             for number in range(1, loaded.sessions + 1)
         )
         for session in self.sessions:
             session.neighbours = tuple(s for s in self.sessions if s is not session)
             session.shares_room = self._shares_room
             session.emptied = loaded.emptied
+        self.disk = loaded.disk
+        self.storing = (
+            Storing(self.disk, self.memory, self.sessions) if self.disk is not None else None
+        )
         self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
         self._live_bytes = 0
         self.kv_bytes = dict.fromkeys(self._used, 0)  # by session number, after the last step
@@ -155,6 +169,11 @@ class Pool:
             self.memory.make_room(0)
         self._live_bytes = live
 
+    def store_the_rest(self) -> None:
+        """The engine is closed: what is resident goes to disk, as far as the time allows."""
+        if self.storing is not None:
+            self.storing.finish(STORE_THE_REST_S)
+
     def begin(self, session: Session) -> None:
         """A job begins in `session`."""
         self._used[session.number] = max(self._used.values()) + 1
@@ -168,6 +187,11 @@ class Pool:
         if usage.completion_tokens >= DECODED_TOKENS_MIN and usage.decode_tps > 0:
             rate = _followed(rates.decode_tokens_per_s, usage.decode_tps)
             rates = replace(rates, decode_tokens_per_s=rate)
+        if self.disk is not None:
+            loaded = self.disk.load_rate()
+            if loaded is not None:
+                rates = replace(rates, load_bytes_per_s=loaded)
+            self.disk.rates = rates
         self.memory.rates = rates
 
     def admitted(
@@ -187,6 +211,8 @@ class Pool:
         resting = [s for s in self.sessions if s is not session and s.number not in set(busy)]
         for other in sorted(resting, key=lambda s: self._used[s.number]):
             if other.kv_bytes and -other.number not in plan.uses:
+                if self.storing is not None:
+                    self.storing.before_loss(other)
                 other.clear("another session needs its memory", park=False)
                 if self._has_room(session, plan, tokens):
                     return session.plan(wanted, outline)

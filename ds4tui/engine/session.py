@@ -17,6 +17,7 @@ copied into a segment, bounded parts snapshotted; what is kept may come from the
     READY, DECODING ─end_turn─▶ the same: the bounded part is snapshotted, nothing changes
     EMPTY, READY, DECODING ─clear─▶ EMPTY: the state is parked or given up
     any state ─a rebuild, step or append that raises; poison()─▶ POISONED ─sync─▶ PREFILLING
+    any state ─sync, of which a record on disk cannot be read─▶ EMPTY: to be planned anew
 
     EMPTY       nothing is resident
     PREFILLING  a Prefill is open: the timeline is the part of the wanted one evaluated so far
@@ -38,6 +39,7 @@ Invariants, asserted after every change when DS4TUI_DEBUG=1 (1, 2 and 5 are alwa
   (9) All that a plan takes from elsewhere is looked up before anything is dropped.
  (10) A state that is parked is nobody's live state: it has one owner, the session or the tier.
  (11) A snapshot is taken of a timeline at rest only, and is of exactly that timeline.
+ (12) While `changes` stays the same, rows that the state holds stay the same, to the bit.
 """
 
 import logging
@@ -51,8 +53,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ds4tui.cache.causes import Cause
+from ds4tui.cache.kvformat import CorruptRecord
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
-from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Offers, Sizes
+from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS, HeldRows, Offers, Sizes
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
@@ -61,7 +65,7 @@ from ds4tui.engine.models.rows import Logits, Rows
 from ds4tui.engine.pieces import Pieces, State, look_up
 from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows
 from ds4tui.engine.putting_away import Branch, Tail, add_snapshot, copied_tail
-from ds4tui.errors import ContextOverflow, EngineError
+from ds4tui.errors import ContextOverflow, EngineError, LostRecord
 
 __all__ = [
     "CHUNK_SIZES",
@@ -75,6 +79,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+# After so many records in a row that could not be read nothing is asked of the disk.
+_LOST_RECORDS_MAX = 8
 
 # From how many rows on the bytes of one are told: what a buffer takes besides weighs little then.
 _SIZED_ROWS = 4096
@@ -102,8 +109,9 @@ class SessionState(StrEnum):
 class Session:
     """`chunk_sizes` are the row counts of prefill chunks; `context_tokens` may be less than the
     model's own. `memory` serves all sessions of an engine; without one nothing is kept beside
-    the live state. `number` tells sessions apart, and `neighbours` are the others of the pool:
-    rows that their live states hold can be copied."""
+    the live state, and `disk` is asked for what memory does not have. `number` tells sessions
+    apart, and `neighbours` are the others of the pool: rows that their live states hold can be
+    copied."""
 
     def __init__(
         self,
@@ -112,6 +120,7 @@ class Session:
         context_tokens: int | None = None,
         memory: MemoryTier | None = None,
         number: int = 1,
+        disk: DiskTier | None = None,
     ) -> None:
         self.chunk_sizes = tuple(sorted(set(chunk_sizes), reverse=True))
         if not self.chunk_sizes or self.chunk_sizes[-1] < 1:
@@ -124,9 +133,12 @@ class Session:
         empty = model.new_state()
         self.needs_snapshots: bool = empty.needs_snapshots
         self._has_window = any(hasattr(layer, "window") for layer in empty.layers)
+        self.changes = 0  # counts how often rows were cut off, rebuilt or given up
         self.snapshot_at = 0  # where the last snapshot of this timeline stands; 0: nowhere
         self._model = model
         self._memory = memory if memory is not None else MemoryTier(0)
+        self._disk = disk
+        self._lost_records = 0
         self._state: State | None = None
         self._timeline = Timeline.empty()
         self._outline: Outline = ()
@@ -150,6 +162,11 @@ class Session:
     @property
     def state_name(self) -> SessionState:
         return self._name
+
+    @property
+    def state(self) -> State | None:
+        """For who copies out of it, on the engine thread."""
+        return self._state
 
     @property
     def kv_bytes(self) -> int:
@@ -180,6 +197,7 @@ class Session:
         """How to get to `wanted`; changes nothing. Where there is no memory for what would be
         put away, `puts_away` is False. ValueError if `wanted` is empty."""
         offers = self._memory.offers(wanted).joined(Offers(rows=self._neighbours_rows(wanted)))
+        offers = offers.joined(self._on_disk(wanted))
         if not puts_away:
             offers = replace(offers, free_bytes=0, evictable=())
         elif self.shares_room:
@@ -210,7 +228,9 @@ class Session:
 
         Without a `plan` one is made. Raises ContextOverflow, ValueError (empty) or EngineError
         (a `plan` that was made for something else, or before something that it takes was
-        evicted) before anything changes. A rebuild that fails poisons the session.
+        evicted) before anything changes. LostRecord if something that the plan takes from disk
+        cannot be read: the session is as it was, or EMPTY, and a new plan is to be made. A rebuild
+        that fails otherwise poisons the session.
         """
         if len(wanted) > self.context_tokens:
             raise ContextOverflow(len(wanted), self.context_tokens)
@@ -281,6 +301,11 @@ class Session:
     def _can_rewind(self, to: int) -> bool:
         return self._state is not None and self._state.can_rewind(to)
 
+    def _on_disk(self, wanted: Timeline) -> Offers:
+        if self._disk is None or self._lost_records >= _LOST_RECORDS_MAX:
+            return NO_OFFERS
+        return Offers(*self._disk.offers(wanted))
+
     def _neighbours_rows(self, wanted: Timeline) -> tuple[HeldRows, ...]:
         """What other sessions hold of `wanted`, as rows that can be copied."""
         found = ((other, other.timeline) for other in self.neighbours if len(other.timeline))
@@ -300,15 +325,17 @@ class Session:
     # -- executing a plan ----------------------------------------------------------------------
 
     def _execute(self, plan: SyncPlan, wanted: Timeline, outline: Outline) -> None:
-        pieces = self._look_up(plan)
+        with self._lost_records_told():
+            pieces = self._look_up(plan)
         self._close_prefill()
         snapshot_at = self.snapshot_at if plan.base == "live" else 0
         left = self._branch()
         base = left if plan.base == "live" else self._taken_base(plan)
+        is_whole = plan.base == "live" and plan.kept == plan.base_rows == left.rows
         # From here on nothing is live until the rows of `wanted` are; a state that is neither
         # parked, copied from nor gone on with is free before new rows are allocated.
-        self._forget(SessionState.EMPTY)
-        with self._poisoned_by_failure("changing branches"):
+        self._forget(SessionState.EMPTY, is_changed=not is_whole)
+        with self._poisoned_by_failure("changing branches"), self._lost_records_told():
             tails = self._put_away(plan, left, base)
             del left
             if not plan.kept == plan.base_rows == base.rows:
@@ -316,18 +343,21 @@ class Session:
             self._state = base.state
             self._expect_rows(plan.kept)
         self._poison = self.emptied = None
+        self._lost_records = 0
         # Equal to what the state holds, in the wanted one's buffer: it grows there without
         # copying.
         self._timeline, self._outline = wanted.prefix(plan.kept), outline
         for tail in tails:
             tail.keep(self._memory)
+        pieces.keep_bounded(self._memory, self._timeline)
         self._memory.settle()
         is_behind = snapshot_at > plan.kept
         self.snapshot_at = plan.kept if plan.snapshot_id else 0 if is_behind else snapshot_at
 
     def _look_up(self, plan: SyncPlan) -> Pieces:
         neighbours = {-other.number: other._state for other in self.neighbours}
-        return look_up(plan, self._memory, self._state, neighbours)
+        layers = self._model.new_state().layers if self._disk is not None else ()
+        return look_up(plan, self._memory, self._state, neighbours, self._disk, layers)
 
     def _branch(self) -> Branch:
         return Branch(self._state, self._timeline, self._outline)
@@ -377,7 +407,8 @@ class Session:
         if self._prefill is not None:
             self._prefill_ended()
 
-    def _forget(self, name: SessionState) -> None:
+    def _forget(self, name: SessionState, is_changed: bool = True) -> None:
+        self.changes += is_changed
         self._state, self._timeline, self._outline = None, Timeline.empty(), ()
         self._prefill = self._planned = None
         self.snapshot_at = 0
@@ -405,9 +436,21 @@ class Session:
             raise EngineError(f"The state holds {self._state.length} rows instead of {count}.")
 
     @contextmanager
+    def _lost_records_told(self) -> Iterator[None]:
+        try:
+            yield
+        except CorruptRecord as exc:
+            self._lost_records += 1
+            self._memory.settle()
+            raise LostRecord(f"A record on disk is of no use: {exc.message}") from exc
+
+    @contextmanager
     def _poisoned_by_failure(self, what: str) -> Iterator[None]:
         try:
             yield
+        except LostRecord as exc:  # what is half built is dropped; the rest is as it was
+            _log.warning("session %d: %s", self.number, exc)
+            raise
         except BaseException as exc:  # an interrupt tears a step as well as an error does
             self.poison(f"{what} failed: {type(exc).__name__}: {exc}")
             raise

@@ -13,6 +13,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,9 @@ from ds4tui.events import Failed, Listener, Queued
 __all__ = ["Engine", "LoadedModel"]
 
 _log = logging.getLogger(__name__)
+
+# For what waits to be written when the engine closes; see also pool.STORE_THE_REST_S.
+CLOSE_DISK_S = 0.7
 
 
 class Engine:
@@ -135,11 +139,14 @@ class Engine:
             self._session_count, self._memory_use = len(pool.sessions), loaded.memory_use
             self._loaded_ready(loaded, pool, books)
             self._serve(loaded, pool, books)
+            self._shut_down()
+            pool.store_the_rest()
         except Exception as exc:  # the root of the thread: only a fault of ours gets here
             _log.exception("the engine stopped")
             self._give_up(EngineClosed(f"The engine stopped: {type(exc).__name__}: {exc}"))
-        else:
-            self._shut_down()
+        finally:
+            if loaded.disk is not None:
+                loaded.disk.close(CLOSE_DISK_S)
 
     def _loaded_ready(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
         books.looked_at_memory()
@@ -158,12 +165,18 @@ class Engine:
 
     def _serve(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
         while True:
-            self._obey_calls(may_block=not len(self._at_work) and not len(self._schedule))
+            is_idle = not len(self._at_work) and not len(self._schedule)
+            is_storing = pool.storing is not None and pool.storing.is_pending
+            self._obey_calls(may_block=is_idle and not is_storing)
             if self._is_closing:
                 return
             self._begin_jobs(loaded, pool, books)
             if len(self._at_work):
                 self._work_on(self._at_work.take(), pool, books)
+            elif pool.storing is not None and is_storing:
+                pool.storing.idle()
+                if not pool.storing.is_pending:
+                    self._look_again(books)
 
     def _begin_jobs(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
         """Give sessions to the jobs that wait, as far as these find one that rests."""
@@ -184,6 +197,8 @@ class Engine:
             work = Generation(job, found[job], loaded, pool)
             pool.begin(work.session)
             books.begun(work)
+            if pool.storing is not None:
+                pool.storing.begun(work.session, books.what(work.session))
             self._at_work.add(work, job.request.origin)
         self._may_begin = False
 
@@ -194,7 +209,13 @@ class Engine:
         work.was_shared |= bool(others)
         was_decoding, decision = work.is_decoding, work.decision
         busy = [other.session.number for other in others]
+        began_s = time.perf_counter()
         work.step(chunk_limit(work.session.chunk_sizes, is_shared), busy)
+        if pool.storing is not None:
+            took_s, is_over = time.perf_counter() - began_s, work.ending is not None
+            pool.storing.stepped(
+                work.session, took_s, is_prefilled=work.is_decoding, is_over=is_over
+            )
         if work.decision is not None and work.decision is not decision:
             books.decided(work.decision)
         if work.ending is not None or work.is_decoding is not was_decoding:
@@ -211,6 +232,12 @@ class Engine:
         if work.ending is not None:
             self._count(work, pool)
             work.job.end(work.ending)  # last: who hears it may look at the stats at once
+
+    def _look_again(self, books: Books) -> None:
+        """What was stored meanwhile is told."""
+        books.looked_at_memory()
+        books.note_memory()
+        self._stats = replace(self._stats, **books.fields(()))
 
     def _obey_calls(self, may_block: bool) -> None:
         try:

@@ -55,7 +55,7 @@ def feed(layer: Any, count: int, dtype: Any, random: np.random.Generator) -> Non
         is_host = isinstance(layer, HostRecurrentLayer)
         layer.replace(*(arrays if is_host else map(mx.array, arrays)), count)
         return
-    pair = [random.standard_normal((2, count, 4)).astype(np.float32) for _ in range(2)]
+    pair: list[Any] = [random.standard_normal((2, count, 4)).astype(np.float32) for _ in range(2)]
     if not isinstance(layer, HostKVLayer | HostWindowLayer):
         pair = [mx.array(array).astype(dtype) for array in pair]
     layer.append(*pair)
@@ -70,7 +70,7 @@ def bits(array: Any) -> bytes:
 def assert_same(one: ModelState, other: ModelState) -> None:
     assert one.length == other.length
     for a, b in zip(one.layers, other.layers, strict=True):
-        held = [x.rows(0, x.length) or x.bounded() for x in (a, b)]
+        held: list[Any] = [x.rows(0, x.length) or x.bounded() for x in (a, b)]
         pairs = list(zip(held[0].arrays, held[1].arrays, strict=True))
         assert [x.dtype for x, _ in pairs] == [y.dtype for _, y in pairs]
         assert [bits(x) for x, _ in pairs] == [bits(y) for _, y in pairs]
@@ -121,7 +121,8 @@ def test_copies_alias_nothing_that_is_written(dtype: Any) -> None:
     assert bounded is not None
     snapshot = host_snapshot(bounded)
     restored = bounded_state(snapshot, state.layers)
-    state.layers[0]._keys.array[...] = 7.0
+    layer: Any = state.layers[0]
+    layer._keys.array[...] = 7.0
     part = restored.layers[1]
     assert part is not None and snapshot.layers[1] is not None
     assert not any(
@@ -141,7 +142,8 @@ def test_a_snapshot_of_another_model_is_refused() -> None:
 def test_a_part_of_a_page_is_that_part(tmp_path: Path) -> None:
     state = grown([KVLayer(), KVLayer()], 30, mx.bfloat16)
     disk = DiskTier(tmp_path / "kv", 1 << 30, b"one", floor_bytes=0)
-    host = tuple(host_rows(state.rows(i, 0, 30)) for i in range(2))
+    found = [state.rows(i, 0, 30) for i in range(2)]
+    host = tuple(host_rows(rows) for rows in found if rows is not None)
     timeline = Timeline.of(list(range(30)))
     assert disk.put_page(timeline, 0, host)
     pages, _ = disk.offers(Timeline.of([*range(20), 99, 98]))
