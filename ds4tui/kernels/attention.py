@@ -71,14 +71,14 @@ def attend_images(
     window: int | None,
     sight: npt.NDArray[np.int32],
 ) -> mx.array:
-    """As `attend`, where query t also sees the new rows `sight[t, 0]` to `sight[t, 1]` (of the
-    T, int32 [T, 2]): those of its image, which lie behind it or which a window would hide."""
+    """As `attend`, where query t also sees the rows behind it, up to new row `sight[t]` - 1 (of
+    the T, int32 [T]): those of its image. A window hides what it hides otherwise."""
     grouped = q.reshape(k.shape[0], -1, *q.shape[1:])
-    seen = _seen(0, first_position, first_position + q.shape[1], window)
-    rows = mx.arange(k.shape[1]) - first_position
-    own = (rows >= mx.array(sight[:, :1])) & (rows < mx.array(sight[:, 1:]))
+    rows, queries = mx.arange(k.shape[1]) - first_position, mx.arange(q.shape[1])[:, None]
+    seen = rows < mx.array(sight)[:, None]
+    seen = seen if window is None else seen & (rows > queries - window)
     scores = (grouped @ k[:, None].swapaxes(-1, -2)).astype(mx.float32) * scale
-    weights = mx.softmax(mx.where(seen | own, scores, -mx.inf), axis=-1).astype(v.dtype)
+    weights = mx.softmax(mx.where(seen, scores, -mx.inf), axis=-1).astype(v.dtype)
     return (weights @ v[:, None]).reshape(*q.shape[:2], v.shape[-1])
 
 

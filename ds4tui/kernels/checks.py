@@ -220,8 +220,8 @@ def image_rows(random: np.random.Generator, count: int, start: int, end: int) ->
     something is added behind the first block."""
     added = np.zeros((count, WIDTH), np.float32)
     added[start:end] = draw_floats(random, end - start, WIDTH)
-    sight = np.arange(count, dtype=np.int32)[:, None] + np.array([0, 1], np.int32)
-    sight[start:end] = start, end
+    sight = np.arange(1, count + 1, dtype=np.int32)
+    sight[start:end] = end
     return ImageRows((added,), sight)
 
 

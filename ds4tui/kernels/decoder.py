@@ -21,8 +21,8 @@ class ImageRows:
     """What rows of images bring besides their embeddings.
 
     added: float32 [T, width] each, added to all rows behind each of the first blocks (zero for
-    rows of text). sight: int32 [T, 2], for each row which of the T it sees besides those before
-    it, from and to: the others of its image, where images are seen whole.
+    rows of text). sight: int32 [T], for each row the end of what it sees of the T: itself is the
+    last, or its image's last row is, where images are seen whole.
     """
 
     added: tuple[npt.NDArray[np.float32], ...] = ()

@@ -54,7 +54,7 @@ struct Step {
   const Cache* caches;     // one a layer
   float* logits;           // [logit_rows, vocab]: of the last rows
   const float* added;      // [added_blocks, rows, width]: added to the rows behind each first block
-  const int32_t* sight;    // [rows, 2]: those of this step's rows that each query sees besides, or null
+  const int32_t* sight;    // [rows]: up to which of this step's rows each query sees, or null for itself
   int32_t rows, first, logit_rows, pairs[2];  // pairs of each of `turns`
   int32_t added_blocks;
 };
@@ -321,7 +321,7 @@ class Run {
       for (int i = 0; i < n; i++) {
         seen[i] = s_.first - (int)cache.base + begin + i + 1;
         from[i] = w.window && seen[i] > w.window ? seen[i] - w.window : 0;
-        if (s_.sight) widen(s_.sight + 2 * (begin + i), s_.first - (int)cache.base, from[i], seen[i]);
+        if (s_.sight) seen[i] = s_.first - (int)cache.base + s_.sight[begin + i];
         end = seen[i] > end ? seen[i] : end;
       }
       ThreadSpace& own = threads_space[thread];
@@ -333,13 +333,6 @@ class Run {
       for (int i = 0; i < n; i++)
         for (int j = 0; j < m_.value_size; j++) out.row(i)[j] /= weights[i].total;
     });
-  }
-
-  // An image's rows see all of them: those that a window would hide, and those behind.
-  static void widen(const int32_t* sight, int first, int& from, int& seen) {
-    const int low = first + sight[0], high = first + sight[1];
-    from = low < from ? low : from;
-    seen = high > seen ? high : seen;
   }
 
   // A decode step: heads that share keys together, and PART rows of the sequence at a time.
