@@ -108,6 +108,7 @@ TENSORS = {
     "llama": BLOCK + "1.ffn_up.weight",
     "qwen2": BLOCK + "1.ffn_up.weight",
     "qwen3": BLOCK + "1.attn_q_norm.weight 1.attn_k_norm.weight",
+    "qwen3vl": BLOCK + "1.attn_q_norm.weight 1.attn_k_norm.weight",
     "qwen3moe": BLOCK + "1.attn_q_norm.weight" + EXPERTS,
     "gemma3": BLOCK + "1.attn_k_norm.weight 1.post_attention_norm.weight 1.post_ffw_norm.weight",
     "qwen3next": HYBRID + EXPERTS + SHARED,

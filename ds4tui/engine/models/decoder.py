@@ -16,7 +16,7 @@ from ds4tui.engine.capacity import layer_capacity
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader, Order
 from ds4tui.engine.models.rotation import ROPE_FACTORS, Rotation
-from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.models.rows import ImageVectors, Rows
 from ds4tui.engine.state import (
     HostKVLayer,
     HostRecurrentLayer,
@@ -29,9 +29,11 @@ from ds4tui.engine.state import (
 )
 from ds4tui.kernels.block import AttentionWeights, BlockShape
 from ds4tui.kernels.choice import AnyShape, AnyWeights, ComputePath, is_hybrid
-from ds4tui.kernels.decoder import Decoder, Ends
+from ds4tui.kernels.cpu.linear import host_view
+from ds4tui.kernels.decoder import NO_IMAGES, Decoder, Ends, ImageRows
 from ds4tui.kernels.delta import DeltaShape
 from ds4tui.kernels.feed_forward import Activation, GatedWeights
+from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.rope import neighbours
 
 log = logging.getLogger(__name__)
@@ -85,7 +87,8 @@ class DecoderModel:
         self.context_tokens = context_tokens
         self.vocab_size = config.vocab_size
         loader = LayerLoader(gguf, path)
-        self._decoder = _decoder(loader, config, path)
+        self._embedding = loader.matrix("token_embd", config.vocab_size, config.width)
+        self._decoder = _decoder(loader, config, path, self._embedding)
         self.unused_tensors = loader.warn_of_unused(ROPE_FACTORS, left_out=_left_out(config))
         self.weights_policy = path.policy
         self.weights_bytes = loader.nbytes
@@ -108,7 +111,8 @@ class DecoderModel:
         """
         source = self._source(rows)
         turns = [rotation.turn(rows.positions) for rotation in self._config.rotations]
-        return self._decoder(source, state.layers, turns, rows.logits)
+        images = NO_IMAGES if rows.images is None else _image_rows(rows.images, len(rows))
+        return self._decoder(source, state.layers, turns, rows.logits, images)
 
     def _source(self, rows: Rows) -> npt.NDArray[np.int64] | mx.array:
         if not len(rows) or rows.positions.ndim not in (1, 2):
@@ -116,10 +120,24 @@ class DecoderModel:
         if rows.embeddings is not None:
             return rows.embeddings
         assert rows.ids is not None
+        ids = rows.ids
+        if rows.images is not None:
+            ids = ids.copy()
+            ids[rows.images.at] = 0  # of any token: they are replaced
         # NumPy would read a negative id from the end, MLX anything from anywhere.
-        if rows.ids.min() < 0 or rows.ids.max() >= self.vocab_size:
+        if ids.min() < 0 or ids.max() >= self.vocab_size:
             raise ValueError(f"Token ids must be in 0..{self.vocab_size - 1}.")
-        return rows.ids
+        return ids if rows.images is None else self._embedded(ids, rows.images)
+
+    def _embedded(self, ids: npt.NDArray[np.int64], images: ImageVectors) -> mx.array:
+        """Rows of text as the model embeds them, rows of images as they are given."""
+        if images.vectors.shape[-1] != self._config.width:
+            got, width = images.vectors.shape[-1], self._config.width
+            raise ValueError(f"Image vectors of {got} values do not fit a model of {width}.")
+        texts = self._embedding.rows(ids).astype(mx.float32) * self._config.embedding_scale
+        rows = host_view(texts).copy()
+        rows[images.at] = host_view(images.vectors)
+        return mx.array(rows)
 
 
 def _left_out(config: DecoderConfig) -> list[str]:
@@ -137,8 +155,19 @@ def _layer_state(shape: AnyShape, in_numpy: bool) -> LayerState:
     return HostWindowLayer(shape.window) if in_numpy else WindowLayer(shape.window)
 
 
-def _decoder(loader: LayerLoader, config: DecoderConfig, path: ComputePath) -> Decoder:
-    embedding = loader.matrix("token_embd", config.vocab_size, config.width)
+def _image_rows(images: ImageVectors, count: int) -> ImageRows:
+    """`images` among `count` rows."""
+    added = []
+    for part in images.added:
+        rows = np.zeros((count, part.shape[-1]), np.float32)
+        rows[images.at] = host_view(part)
+        added.append(rows)
+    return ImageRows(tuple(added), images.sight)
+
+
+def _decoder(
+    loader: LayerLoader, config: DecoderConfig, path: ComputePath, embedding: Linear
+) -> Decoder:
     tied = not loader.has("output.weight")
     output = embedding if tied else loader.matrix("output", config.vocab_size, config.width)
     norm = loader.vector("output_norm.weight", config.width)

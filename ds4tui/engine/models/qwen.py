@@ -1,8 +1,10 @@
-"""The Qwen families: qwen2 (biases on q, k and v), qwen3 (a norm on each head of q and k) and
-qwen3moe (experts). Rope pairs the halves of a head.
+"""The Qwen families: qwen2 (biases on q, k and v), qwen3 (a norm on each head of q and k),
+qwen3moe (experts) and qwen3vl, which sees, with positions in three directions. Rope pairs the
+halves of a head.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
@@ -22,6 +24,11 @@ def qwen2(gguf: GGUFFile) -> DecoderConfig:
 
 def qwen3(gguf: GGUFFile) -> DecoderConfig:
     return _config(gguf, _dense(gguf), head_norms=True)
+
+
+def qwen3vl(gguf: GGUFFile) -> DecoderConfig:
+    config = qwen3(gguf)
+    return replace(config, rotations=tuple(r.interleaved(gguf) for r in config.rotations))
 
 
 def qwen3moe(gguf: GGUFFile) -> DecoderConfig:

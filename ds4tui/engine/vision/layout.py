@@ -59,14 +59,12 @@ class ImageBlock:
         return ImageSpan(start, self.rows, fingerprint, self.token_ids)
 
     def sight(self) -> npt.NDArray[np.int32]:
-        """int32 [R, 2]: from and to of the rows that each row sees: itself, or all of its run of
-        vectors."""
-        rows = np.arange(self.rows, dtype=np.int32)
-        sight = np.stack([rows, rows + 1], axis=1)
+        """int32 [R]: the end of what each row sees: itself, or its run of vectors."""
+        sight = np.arange(1, self.rows + 1, dtype=np.int32)
         if self.seen_whole:
             edges = np.flatnonzero(np.diff(np.r_[False, self.is_vector, False].astype(np.int8)))
             for start, end in edges.reshape(-1, 2):
-                sight[start:end] = start, end
+                sight[start:end] = end
         return sight
 
 
