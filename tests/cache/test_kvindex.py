@@ -54,7 +54,8 @@ def test_a_row_that_is_damaged_is_not_believed(tmp_path: Path, index: Index) -> 
     with sqlite3.connect(tmp_path / INDEX_NAME) as db:
         db.execute("UPDATE records SET head = zeroblob(200) WHERE name = ?", (row(0, 2).head.name,))
         db.execute("INSERT INTO records SELECT 'x', 1, 1, 'late', 0, 'text' FROM records LIMIT 1")
-        db.execute("INSERT INTO records SELECT 'y', 9, 1, 1.0, 0, head FROM records LIMIT 1")
+        copied = "INSERT INTO records SELECT 'y', file_bytes, 1, 1.0, 0, head FROM records"
+        db.execute(f"{copied} WHERE name = ?", (row(2, 6).head.name,))
     db.close()
     again = Index(tmp_path)
     assert again.load().keys() == {row(2, 6).head.name}

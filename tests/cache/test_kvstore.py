@@ -405,6 +405,20 @@ def test_one_writes_and_others_read(opened: Callable[..., DiskTier]) -> None:
     assert opened().stats.is_writer
 
 
+def test_a_reader_is_offered_a_damaged_record_once(opened: Callable[..., DiskTier]) -> None:
+    writer = opened()
+    put(writer, STORY)
+    path = records(writer)[0]
+    good = path.read_bytes()
+    path.write_bytes(good[:-100] + bytes([good[-100] ^ 1]) + good[-99:])
+    reader = opened()
+    with pytest.raises(CorruptRecord):
+        check_offers(reader, STORY)
+    put(writer, Timeline.of(range(5000, 5100)))
+    assert path.exists() and reader.offers(STORY) == ((), ())
+    assert reader.entries()[0].start == 0 and faults(reader) == {"flipped": 1}
+
+
 def test_a_folder_that_cannot_be_written_is_read(
     opened: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -701,6 +715,28 @@ def test_a_full_queue_refuses_and_says_where_to_go_on(
     go_on.set()
     assert tier.put_page(longer, 100, more, wait_s=WAIT_S)
     assert tier.flush(WAIT_S) and check_offers(tier, longer) == 120
+
+
+def test_what_waits_does_not_make_way(
+    opened: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    tier = opened(budget=1 * MB)
+    go_on, write = threading.Event(), kvkeeper.write_record
+
+    def waiting(*args: Any) -> Any:
+        assert go_on.wait(WAIT_S)
+        return write(*args)
+
+    monkeypatch.setattr(kvkeeper, "write_record", waiting)
+    texts = [Timeline.of(range(1000 * n, 1000 * n + 400)) for n in range(60)]
+    for text in texts:
+        clock.now -= 60  # those that wait longest seem to be worth most
+        assert tier.put_page(text, 0, true_page(text, 0, 400).layers)
+    go_on.set()
+    assert tier.flush(WAIT_S)
+    assert tier.missing_from(texts[-1]) == 400 and folder_bytes(tier) <= 1 * MB
+    assert len(records(tier)) == tier.stats.pages == len(tier.entries()) < 60
+    assert tier.stats.stores == 60
 
 
 def test_closing_stops_at_its_deadline_and_can_be_gone_on_with(
