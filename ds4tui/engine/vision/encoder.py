@@ -19,8 +19,8 @@ from gguf.constants import GGMLQuantizationType
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
-from ds4tui.engine.vision.attention import Attend, attend_with
 from ds4tui.engine.vision.config import VisionConfig
+from ds4tui.engine.vision.operations import Operations
 from ds4tui.engine.vision.preprocess import Pixels, normalised
 from ds4tui.errors import GGUFError
 from ds4tui.kernels.choice import ComputePath
@@ -64,7 +64,7 @@ class Tower:
             "v.position_embd.weight", config.grid**2, config.width
         )
         self._blocks = [self.parts.block(i) for i in range(config.blocks)]
-        self._attend: Attend = attend_with(path)
+        self._operations = Operations.of(path)
 
     def embedded(self, pixels: Pixels) -> mx.array:
         """uint8 [height, width, 3] to [T, width], a row of patches after the other."""
@@ -76,7 +76,7 @@ class Tower:
         tapped = []
         for i, block in enumerate(self._blocks):
             x = x + self._attention(block, block.ln1(x), turn)
-            x = x + block.down(gelu(block.up(block.ln2(x))))
+            x = x + block.down(self._operations.gelu(block.up(block.ln2(x))))
             if i in self.config.tapped:
                 tapped.append(x)
         return x, tapped
@@ -89,7 +89,7 @@ class Tower:
         if turn is not None:
             q, k = _turned(q, *turn), _turned(k, *turn)
         scale = 1 / math.sqrt(self.config.width // self.config.heads)
-        mixed = self._attend(q, k, v, scale)
+        mixed = self._operations.attend(q, k, v, scale)
         return block.output(mixed.swapaxes(0, 1).reshape(n.shape[0], -1))
 
 
@@ -98,12 +98,6 @@ def patches_of(values: Floats, side: int) -> Floats:
     height, width, colours = values.shape
     grid = values.reshape(height // side, side, width // side, side, colours)
     return np.ascontiguousarray(grid.transpose(0, 2, 4, 1, 3)).reshape(-1, colours * side * side)
-
-
-def gelu(x: mx.array) -> mx.array:
-    """By tanh, as the towers were trained."""
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-    return 0.5 * x * (1 + mx.tanh(inner))
 
 
 def exact_gelu(x: mx.array) -> mx.array:

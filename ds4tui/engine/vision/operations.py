@@ -1,13 +1,20 @@
-"""Attention where every row sees every other one: the reference, and its CPU twin in NumPy."""
+"""What a block of an encoder does between its products: the reference, and CPU twins in NumPy.
+
+On a CPU MLX multiplies at 1 to 3 GFLOP/s and takes 60 ms for the GELU of 1,024 rows of 1,536,
+NumPy 3 ms.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
 from ds4tui.kernels.choice import ComputePath
+from ds4tui.kernels.cpu.feed_forward import gelu as host_gelu
 from ds4tui.kernels.cpu.linear import host_view
 from ds4tui.kernels.cpu.threads import workers
+from ds4tui.kernels.feed_forward import gelu
 
 Attend = Callable[[mx.array, mx.array, mx.array, float], mx.array]
 
@@ -46,7 +53,27 @@ def attend_on_host(q: mx.array, k: mx.array, v: mx.array, scale: float) -> mx.ar
     return mx.array(out)
 
 
-def attend_with(path: ComputePath) -> Attend:
-    if path.device == "gpu":
-        return attend_fused if path.attention == "fused" else attend
-    return attend if path.attention == "reference" else attend_on_host
+def gelu_on_host(x: mx.array) -> mx.array:
+    """As kernels.feed_forward.gelu, through NumPy."""
+    rows = host_view(x)
+    out = np.empty_like(rows)
+
+    def activate(part: slice) -> None:
+        out[part] = host_gelu(rows[part])
+
+    workers().each(workers().tiles(len(rows)), activate)
+    return mx.array(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    attend: Attend
+    gelu: Callable[[mx.array], mx.array]
+
+    @classmethod
+    def of(cls, path: ComputePath) -> "Operations":
+        if path.attention == "reference":
+            return cls(attend, gelu)
+        return (
+            cls(attend_fused, gelu) if path.device == "gpu" else cls(attend_on_host, gelu_on_host)
+        )
