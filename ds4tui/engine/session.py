@@ -65,6 +65,7 @@ from ds4tui.engine.models.rows import Logits, Rows
 from ds4tui.engine.pieces import Pieces, State, look_up
 from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows
 from ds4tui.engine.putting_away import Branch, Tail, add_snapshot, copied_tail
+from ds4tui.engine.vision.rows import Images, rows_of
 from ds4tui.errors import ContextOverflow, EngineError, LostRecord
 
 __all__ = [
@@ -121,6 +122,7 @@ class Session:
         memory: MemoryTier | None = None,
         number: int = 1,
         disk: DiskTier | None = None,
+        images: Images | None = None,
     ) -> None:
         self.chunk_sizes = tuple(sorted(set(chunk_sizes), reverse=True))
         if not self.chunk_sizes or self.chunk_sizes[-1] < 1:
@@ -140,6 +142,7 @@ class Session:
         self._disk = disk
         self._lost_records = 0
         self._state: State | None = None
+        self._images = images
         self._timeline = Timeline.empty()
         self._outline: Outline = ()
         self._name = SessionState.EMPTY
@@ -384,13 +387,7 @@ class Session:
     def _evaluate(self, wanted: Timeline, end: int, logits: Logits) -> Floats | None:
         """Rows [len(timeline), end) of `wanted`: the one place that feeds the model."""
         start = len(self._timeline)
-        rows = Rows(
-            ids=wanted.ids[start:end],
-            embeddings=None,
-            positions=np.arange(start, end, dtype=np.int32),
-            spans=tuple(s for s in wanted.spans if start <= s.start < end),
-            logits=logits,
-        )
+        rows = rows_of(wanted, start, end, logits, self._images)
         self._planned = None
         with self._poisoned_by_failure("evaluating tokens"):
             returned = self._model.forward(rows, self._state)

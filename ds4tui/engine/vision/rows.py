@@ -6,7 +6,7 @@ comes from disk needs nothing else.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -14,39 +14,40 @@ import numpy.typing as npt
 
 from ds4tui.cache.timeline import ImageSpan, Timeline
 from ds4tui.engine.models.rows import ImageVectors, Logits, Rows
-from ds4tui.engine.vision.layout import ImageBlock
-from ds4tui.engine.vision.projectors import Vectors
+
+if TYPE_CHECKING:  # a session that sees nothing needs neither Pillow nor encoders
+    from ds4tui.engine.vision.layout import ImageBlock
+    from ds4tui.engine.vision.projectors import Vectors
 
 Positions = npt.NDArray[np.int32]
 
 
 class Images(Protocol):
-    def block(self, span: ImageSpan) -> ImageBlock:
+    def block(self, span: ImageSpan) -> "ImageBlock":
         """How it lies, cheap. Raises EngineError for a picture that nobody gave."""
 
-    def vectors(self, span: ImageSpan) -> Vectors:
+    def vectors(self, span: ImageSpan) -> "Vectors":
         """What is encoded now if it is not held. Raises EngineError as above."""
 
 
 def rows_of(
     timeline: Timeline, start: int, end: int, logits: Logits, images: Images | None
 ) -> Rows:
-    """Rows [start, end) of `timeline`. Raises ValueError if an image would be cut, or there are
-    some and nothing that knows them."""
-    if not timeline.spans or timeline.spans[0].start >= end:
-        return Rows.of_ids(timeline.ids[start:end], start, logits)
-    if images is None:
-        raise ValueError("The timeline has images and the session cannot see.")
+    """Rows [start, end) of `timeline`. Without `images` rows of pictures keep their negative ids,
+    which no model takes. Raises ValueError if an image would be cut, and what `images` raises."""
+    among = tuple(span for span in timeline.spans if start <= span.start < end)
+    if images is None or not timeline.spans or timeline.spans[0].start >= end:
+        positions = np.arange(start, end, dtype=np.int32)
+        return Rows(timeline.ids[start:end], None, positions, among, logits)
     if timeline.snapped(start) != start or timeline.snapped(end) != end:
         raise ValueError(f"Rows {start} to {end} would cut an image.")
     before = [span for span in timeline.spans if span.end <= start]
-    among = [span for span in timeline.spans if start <= span.start < end]
     ids = timeline.ids[start:end].copy()
     for span in among:
         ids[span.start - start : span.end - start] = span.token_ids
     positions = _positions(start, end, before, among, images)
     given = _vectors(start, end, among, images) if among else None
-    return Rows(ids, None, positions, tuple(among), logits, given)
+    return Rows(ids, None, positions, among, logits, given)
 
 
 def position_at(timeline: Timeline, row: int, images: Images) -> int:
@@ -59,7 +60,7 @@ def _moved(spans: Sequence[ImageSpan], images: Images) -> int:
 
 
 def _positions(
-    start: int, end: int, before: list[ImageSpan], among: list[ImageSpan], images: Images
+    start: int, end: int, before: Sequence[ImageSpan], among: Sequence[ImageSpan], images: Images
 ) -> Positions:
     """[T], or [3, T] if one of the images says so."""
     moved = _moved(before, images)
@@ -73,7 +74,7 @@ def _positions(
     return positions if apart else positions[0]
 
 
-def _vectors(start: int, end: int, among: list[ImageSpan], images: Images) -> ImageVectors:
+def _vectors(start: int, end: int, among: Sequence[ImageSpan], images: Images) -> ImageVectors:
     at, vectors, sight = [], [], None
     for span in among:
         block, given = images.block(span), images.vectors(span)
