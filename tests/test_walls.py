@@ -19,6 +19,7 @@ WALLS = {
     ("config", "cli", "library", "logs", "files"): {"mlx", "numpy", "textual", "starlette"},
     ("engine.gguf", "engine.tokenizer", "engine.detokenizer"): {"mlx"},
     ("engine.sampling", "engine.requests", "engine.stats"): {"mlx"},
+    ("engine.vision.pictures", "engine.vision.recognition"): {"mlx"},  # and all they import
     ("oneshot", "opening"): {"textual", "starlette"},
     ("oneshot",): {"mlx"},
     ("doctor", "selftest"): {"mlx", "textual", "starlette"},  # a missing one is a finding

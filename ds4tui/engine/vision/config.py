@@ -25,7 +25,9 @@ class VisionConfig:
     positions were made). merge: so many patches a side become one vector. longest_edge: pictures
     are brought to it before they are cut into tiles (idefics3). pixels: the least and the most
     that a picture may have (Qwen). tapped: blocks whose rows go to the text model's first blocks,
-    too. mean and std are of values in 0..1, one a colour.
+    too. mean and std are of values in 0..1, one a colour. opening_ids and closing_ids: tokens
+    around a picture of one square, where the file names them because the text model's vocabulary
+    lacks its projector's markers (keys of our own, ds4tui.image.*).
     """
 
     projector: Projector
@@ -43,6 +45,8 @@ class VisionConfig:
     longest_edge: int
     pixels: tuple[int, int]
     tapped: tuple[int, ...] = ()
+    opening_ids: tuple[int, ...] = ()
+    closing_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, gguf: GGUFFile) -> "VisionConfig":
@@ -66,6 +70,8 @@ class VisionConfig:
             longest_edge=_count(gguf, "preproc_image_size", image),
             pixels=_pixels(gguf),
             tapped=_tapped(gguf),
+            opening_ids=_ids(gguf, "ds4tui.image.opening_ids"),
+            closing_ids=_ids(gguf, "ds4tui.image.closing_ids"),
         )
         _check(gguf, config)
         return config
@@ -172,6 +178,13 @@ def _tapped(gguf: GGUFFile) -> tuple[int, ...]:
     if "clip.vision.is_deepstack_layers" not in gguf.metadata:
         return ()
     return tuple(int(i) for i in np.flatnonzero(_array(gguf, "is_deepstack_layers")))
+
+
+def _ids(gguf: GGUFFile, key: str) -> tuple[int, ...]:
+    values = gguf.key(key, np.ndarray, np.empty(0, np.int64))
+    if values.dtype.kind not in "iu" or (values < 0).any():
+        raise _impossible(gguf, f"the key {key} does not hold token ids.")
+    return tuple(int(value) for value in values)
 
 
 def _check(gguf: GGUFFile, config: VisionConfig) -> None:

@@ -132,6 +132,11 @@ class Parts:
     def __init__(self, config: VisionConfig, gguf: GGUFFile, path: ComputePath) -> None:
         self.loader, self.config = LayerLoader(gguf, path), config
         self._gguf, self._path = gguf, path
+        self._own_bytes = 0  # of matrices that do not lie in the file as they are held
+
+    @property
+    def nbytes(self) -> int:
+        return self.loader.nbytes + self._own_bytes
 
     def norm(self, name: str, size: int) -> Norm:
         load = self.loader.vector
@@ -180,7 +185,9 @@ class Parts:
 
     def linear(self, values: Floats) -> Linear:
         """A product with a matrix [out, in] that does not lie in the file as it is."""
-        return self._path.linear(MatrixOfValues(np.ascontiguousarray(values)))
+        linear = self._path.linear(MatrixOfValues(np.ascontiguousarray(values)))
+        self._own_bytes += linear.nbytes
+        return linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class ImageBlock:
 
 
 def pieces(config: VisionConfig, shape: Shape) -> tuple[Piece, ...]:
-    """What stands in the prompt."""
+    """What stands in the prompt, where the file names no tokens of its own."""
     if config.projector == "idefics3":
         return _tiles(config.vectors, *shape.grid)
     if config.projector == "gemma3":
@@ -96,8 +96,11 @@ def block(
     Raises what `encode` raises."""
     ids: list[int] = []
     is_vector: list[bool] = []
-    for piece in pieces(config, shape):
-        new = [placeholder] * piece if isinstance(piece, int) else list(encode(piece))
+    for piece in _own_pieces(config, shape) or pieces(config, shape):
+        if isinstance(piece, int):
+            new = [placeholder] * piece
+        else:
+            new = list(encode(piece) if isinstance(piece, str) else piece)
         ids += new
         is_vector += [isinstance(piece, int)] * len(new)
     flags = np.array(is_vector)
@@ -106,6 +109,14 @@ def block(
         return ImageBlock(tuple(ids), flags, len(ids), seen_whole=whole)
     positions = in_three_directions(flags, shape.grid)
     return ImageBlock(tuple(ids), flags, int(positions.max()) + 1, positions)
+
+
+def _own_pieces(
+    config: VisionConfig, shape: Shape
+) -> tuple[tuple[int, ...], int, tuple[int, ...]] | None:
+    if shape.squares != 1 or not (config.opening_ids or config.closing_ids):
+        return None
+    return config.opening_ids, config.vectors, config.closing_ids
 
 
 def in_three_directions(is_vector: npt.NDArray[np.bool_], grid: tuple[int, int]) -> Positions:

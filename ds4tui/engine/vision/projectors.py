@@ -49,7 +49,7 @@ class Encoder:
         self._run = _SQUARES[self.config.projector](self._tower)
         loader = self._tower.parts.loader
         self.unused_tensors = loader.warn_of_unused(*_ELSEWHERE)
-        self.weights_bytes, self.compute_path = loader.nbytes, loader.words()
+        self.weights_bytes, self.compute_path = self._tower.parts.nbytes, loader.words()
 
     def __call__(self, picture: Prepared) -> Vectors:
         """All squares of a picture, in order; equal ones are encoded once."""

@@ -1,0 +1,81 @@
+"""Files that are no encoder, or one that is not read, are refused by name and reason."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.vision.config import VisionConfig
+from ds4tui.engine.vision.projectors import Encoder
+from ds4tui.errors import GGUFError
+from ds4tui.kernels import choice
+from tests.engine.vision.changed import with_keys
+from tests.golden.files import golden_path, projector_path
+
+
+def test_keys_are_those_of_the_file() -> None:
+    with GGUFFile.open(projector_path("qwen3vl")) as file:
+        config = VisionConfig.of(file)
+    assert (config.projector, config.patch_side, config.merge) == ("qwen3vl_merger", 4, 2)
+    assert (config.width, config.blocks, config.heads, config.tapped) == (32, 4, 2, (0, 2))
+    assert config.factor == 8 and config.grid == 8
+
+
+def test_a_text_model_is_no_encoder() -> None:
+    with (
+        GGUFFile.open(golden_path("llama")) as file,
+        pytest.raises(GGUFError, match=r"no image encoder.*'llama'") as refusal,
+    ):
+        VisionConfig.of(file)
+    assert "mmproj" in refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"clip.projector_type": "pixtral"}, "'pixtral', which is not read"),
+        ({"clip.has_vision_encoder": False}, "no image encoder"),
+        ({"clip.use_gelu": False}, "other than GELU"),
+        ({"clip.vision.patch_size": 5}, "do not come out even"),
+        ({"clip.vision.patch_size": 0}, "patch_size is 0"),
+        ({"clip.vision.block_count": None}, "block_count.* is missing"),
+        ({"clip.vision.attention.head_count": 3}, "does not fit 3 heads"),
+        ({"clip.vision.attention.layer_norm_epsilon": float("nan")}, "epsilon is nan"),
+        ({"clip.vision.image_mean": [0.5, 0.5]}, "2 values, not 3"),
+        ({"clip.vision.image_std": [0.5, 0.0, 0.5]}, "image_std"),
+        ({"clip.vision.projector.scale_factor": None}, "scale_factor.* is missing"),
+        ({"clip.vision.projector.scale_factor": 3}, "do not come out even"),
+        ({"clip.vision.preproc_image_size": 2**20}, "1,048,576 pixels a side"),
+        ({"ds4tui.image.opening_ids": [-1]}, "opening_ids does not hold token ids"),
+    ],
+)
+def test_impossible_keys_are_named(keys: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    path = with_keys(projector_path("idefics3"), tmp_path / "bad.gguf", keys)
+    with GGUFFile.open(path) as file, pytest.raises(GGUFError, match=reason) as refusal:
+        VisionConfig.of(file)
+    assert "bad.gguf" in refusal.value.message and refusal.value.hint
+
+
+TENSORS = {
+    "idefics3": "v.patch_embd.weight v.position_embd.weight v.blk.1.ln2.bias mm.model.fc.weight",
+    "gemma3v": "v.post_ln.bias mm.soft_emb_norm.weight mm.input_projection.weight",
+    "qwen3vl": "v.blk.3.attn_out.weight mm.2.weight v.deepstack.2.fc1.weight v.post_ln.weight",
+}
+
+
+@pytest.mark.parametrize(("name", "tensor"), [(n, t) for n in TENSORS for t in TENSORS[n].split()])
+def test_a_missing_tensor_is_named(name: str, tensor: str, tmp_path: Path) -> None:
+    path = with_keys(projector_path(name), tmp_path / "bad.gguf", {}, (tensor,))
+    with GGUFFile.open(path) as file, pytest.raises(GGUFError, match=tensor):
+        Encoder(file, choice.current().path(False))
+
+
+@pytest.mark.parametrize("name", ["idefics3", "gemma3v", "qwen3vl", "qwen35v"])
+def test_every_tensor_is_used(name: str) -> None:
+    with GGUFFile.open(projector_path(name)) as file:
+        encoder = Encoder(file, choice.current().path(False))
+        assert encoder.unused_tensors == ()
+        held = sum(tensor.nbytes for tensor in file.tensors.values())
+    assert np.isclose(encoder.weights_bytes, held, rtol=0.1)

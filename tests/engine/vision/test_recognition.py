@@ -1,0 +1,78 @@
+"""A picture is recognised by what it looks like, and decoded once."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.vision import recognition
+from ds4tui.engine.vision.recognition import Recogniser
+from ds4tui.errors import UsageError
+from tests.engine.vision.changed import with_keys
+from tests.engine.vision.pictures import encoded, picture
+from tests.golden.files import projector_path
+
+SHOT = picture(120, 90)
+
+
+def recogniser(path: Path | None = None) -> Recogniser:
+    with GGUFFile.open(path or projector_path("idefics3")) as file:
+        return Recogniser(file, lambda text: list(text.encode()))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encoded(SHOT, "PNG", compress_level=1),
+        encoded(SHOT, "BMP"),
+        encoded(SHOT, "WEBP", lossless=True),
+        encoded(SHOT.convert("RGBA")),
+    ],
+)
+def test_a_picture_encoded_again_without_loss_is_the_same(data: bytes) -> None:
+    recognise = recogniser()
+    assert recognise(data).fingerprint == recognise(encoded(SHOT)).fingerprint
+
+
+def test_other_pixels_settings_or_weights_are_another_picture(tmp_path: Path) -> None:
+    seen = {recogniser()(encoded(SHOT)).fingerprint}
+    changed = SHOT.copy()
+    changed.paste((255, 0, 255), (50, 30, 58, 38))
+    seen.add(recogniser()(encoded(changed)).fingerprint)
+    for i, keys in enumerate(({"clip.vision.preproc_image_size": 64}, {"general.name": "other"})):
+        path = with_keys(projector_path("idefics3"), tmp_path / f"{i}.gguf", keys)
+        seen.add(recogniser(path)(encoded(SHOT)).fingerprint)
+    assert len(seen) == 4
+
+
+def test_an_unchanged_history_decodes_no_picture_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+    right = recognition.opened
+
+    def counted(data: bytes, name: str) -> Image.Image:
+        decoded.append(name)
+        return right(data, name)
+
+    monkeypatch.setattr(recognition, "opened", counted)
+    recognise, files = recogniser(), [encoded(picture(40 + i, 30)) for i in range(20)]
+    first = [recognise(data, f"{i}.png").fingerprint for i, data in enumerate(files)]
+    assert len(decoded) == len(set(first)) == 20
+    again = [recognise(data, "again") for data in files]
+    assert [p.fingerprint for p in again] == first and len(decoded) == 20
+    again[-1].load()  # just prepared
+    assert len(decoded) == 20
+    assert again[0].load().shape == again[0].shape and decoded[20:] == ["again"]
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recognition, "KNOWN_MAX", 3)
+    recognise = recogniser()
+    for width in range(20, 30):
+        recognise(encoded(picture(width, 20)))
+    assert len(recognise._known) == 3
+
+
+def test_a_file_that_is_no_picture_is_named() -> None:
+    with pytest.raises(UsageError, match=r"notes\.txt"):
+        recogniser()(b"hello there", "notes.txt")

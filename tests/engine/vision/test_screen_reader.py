@@ -1,0 +1,97 @@
+"""The real vision model answers about screenshots through our text engine.
+
+tools/screen_reader/README.md says what it can read; these samples are among what it reads right.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.models.registry import Model
+from ds4tui.engine.session import Session
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.engine.vision.held import HeldImages
+from ds4tui.engine.vision.projectors import Encoder
+from ds4tui.engine.vision.recognition import Picture, Recogniser
+from ds4tui.kernels import choice
+from tests.engine.vision.asking import greedy, timeline_of
+from tests.engine.vision.changed import with_keys
+from tests.parity.ours import load
+
+pytestmark = pytest.mark.real_model
+
+ROOT = Path(__file__).parents[3]
+WEIGHTS = ROOT / "tools" / "screen_reader" / "weights" / "mmproj-smollm2-135m-screens-Q8_0.gguf"
+SAMPLES = ROOT / "tests" / "data" / "screen_reader"
+QUESTIONS = json.loads((SAMPLES / "samples.json").read_text())
+
+# SmolLM2 has no markers of idefics3: a blank line, <file_sep>, <filename> stand before a picture.
+OWN_KEYS = {"ds4tui.image.opening_ids": [1116, 5, 6], "ds4tui.image.closing_ids": [5]}
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+END_OF_TURN, END_OF_TEXT = 2, 0
+
+
+@dataclass
+class Reader:
+    model: Model
+    tokenizer: Tokenizer
+    images: HeldImages
+    recognise: Recogniser
+    session: Session
+
+    def picture(self, name: str) -> Picture:
+        picture = self.recognise((SAMPLES / name).read_bytes(), name)
+        self.images.give(picture)
+        return picture
+
+    def ask(self, picture: Picture, question: str) -> str:
+        before = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
+        after = f"{question}<|im_end|>\n<|im_start|>assistant\n"
+        opening, closing = (self.tokenizer.encode(t, special=True) for t in (before, after))
+        wanted = timeline_of(opening, picture, closing)
+        return self.tokenizer.decode(greedy(self.session, wanted, (END_OF_TURN, END_OF_TEXT)))
+
+
+@pytest.fixture(scope="module")
+def reader(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    device = mx.default_device()
+    mx.set_default_device(mx.Device(mx.DeviceType.cpu))
+    model = load(smollm2_path)
+    with GGUFFile.open(smollm2_path) as text:
+        tokenizer = Tokenizer.from_gguf(text)
+    path = with_keys(WEIGHTS, tmp_path_factory.mktemp("mmproj") / "own.gguf", OWN_KEYS)
+    with GGUFFile.open(path) as file:
+        images = HeldImages(Encoder(file, choice.current().path(False)))
+        recognise = Recogniser(file, lambda text: tokenizer.encode(text, special=True))
+        yield Reader(model, tokenizer, images, recognise, Session(model, images=images))
+    mx.set_default_device(device)
+
+
+@pytest.mark.parametrize("sample", QUESTIONS, ids=[q["png"] for q in QUESTIONS])
+def test_screenshots_are_read(reader: Reader, sample: dict[str, str]) -> None:
+    assert reader.ask(reader.picture(sample["png"]), sample["question"]) == sample["expected"]
+
+
+def test_another_picture_gets_another_answer_from_a_warm_session(reader: Reader) -> None:
+    question = "Which colour is the background?"
+    one, other = reader.picture("sample_01.png"), reader.picture("sample_03.png")
+    first = reader.ask(one, question)
+    assert first == "Pink"
+    assert reader.ask(other, question) != first
+    encoded = reader.images.encoded
+    assert reader.ask(one, question) == first
+    assert reader.images.encoded == encoded  # its vectors were held
+
+
+def test_a_second_question_evaluates_no_row_of_the_picture(reader: Reader) -> None:
+    picture = reader.picture("sample_11.png")
+    assert reader.ask(picture, "What does the error say?") == "OSError: division by zero"
+    span = reader.session.timeline.spans[0]
+    asked = reader.tokenizer.encode("What kind of screen is this?")
+    again = reader.session.timeline.prefix(span.end).extended(asked)
+    assert reader.session.plan(again).kept >= span.end  # "What" is common, too
