@@ -150,14 +150,22 @@ class Parts:
             qkv: tuple[Linear, ...] = (matrix(at + "attn_qkv", 3 * c.width, c.width),)
         else:
             qkv = tuple(matrix(f"{at}attn_{part}", c.width, c.width) for part in "qkv")
+        up, down = self._feed_forward_names(at)
         return BlockParts(
             ln1=self.norm(at + "ln1", c.width),
             qkv=qkv,
             output=matrix(at + "attn_out", c.width, c.width),
             ln2=self.norm(at + "ln2", c.width),
-            up=matrix(at + "ffn_up", c.inner, c.width),
-            down=matrix(at + "ffn_down", c.width, c.inner),
+            up=matrix(up, c.inner, c.width),
+            down=matrix(down, c.width, c.inner),
         )
+
+    def _feed_forward_names(self, at: str) -> tuple[str, str]:
+        """Of the first and the second product. Files of early converters have them swapped."""
+        names, c = (at + "ffn_up", at + "ffn_down"), self.config
+        first = self._gguf.tensor(names[0] + ".weight").shape
+        swapped = c.inner != c.width and first == (c.width, c.inner)
+        return names[::-1] if swapped else names
 
     def patch(self) -> Linear:
         """The convolution as a product. Of a kernel over two frames both halves see a still

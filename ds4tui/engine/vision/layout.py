@@ -30,6 +30,12 @@ PLACEHOLDERS = {
     "gemma3": "<image_soft_token>",
     "qwen3vl_merger": "<|image_pad|>",
 }
+# What the vocabulary of a text model must have as tokens of their own.
+MARKERS = {
+    "idefics3": (FAKE, OVERVIEW),
+    "gemma3": ("<start_of_image>", "<end_of_image>"),
+    "qwen3vl_merger": ("<|vision_start|>", "<|vision_end|>"),
+}
 # A row that is a vector of a model whose vocabulary has no token for such rows.
 NO_TOKEN = -1
 
@@ -78,6 +84,14 @@ def pieces(config: VisionConfig, shape: Shape) -> tuple[Piece, ...]:
     return "<|vision_start|>", rows * columns, "<|vision_end|>"
 
 
+def missing_markers(config: VisionConfig, encode: Encode) -> tuple[str, ...]:
+    """Those markers that are no tokens of the text model; none are needed where the file names
+    tokens of its own."""
+    if config.opening_ids or config.closing_ids:
+        return ()
+    return tuple(text for text in MARKERS[config.projector] if len(encode(text)) != 1)
+
+
 def _tiles(vectors: int, rows: int, columns: int) -> tuple[Piece, ...]:
     parts: list[Piece] = []
     text = ""
@@ -116,7 +130,9 @@ def _own_pieces(
 ) -> tuple[tuple[int, ...], int, tuple[int, ...]] | None:
     if shape.squares != 1 or not (config.opening_ids or config.closing_ids):
         return None
-    return config.opening_ids, config.vectors, config.closing_ids
+    rows, columns = shape.grid
+    is_qwen = config.projector == "qwen3vl_merger"
+    return config.opening_ids, rows * columns if is_qwen else config.vectors, config.closing_ids
 
 
 def in_three_directions(is_vector: npt.NDArray[np.bool_], grid: tuple[int, int]) -> Positions:

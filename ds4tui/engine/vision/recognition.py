@@ -13,9 +13,10 @@ from typing import TypeVar
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.vision.config import VisionConfig, identity
-from ds4tui.engine.vision.layout import NO_TOKEN, Encode, ImageBlock, block
+from ds4tui.engine.vision.layout import NO_TOKEN, Encode, ImageBlock, block, missing_markers
 from ds4tui.engine.vision.pictures import opened
 from ds4tui.engine.vision.preprocess import Prepared, Shape, prepared
+from ds4tui.errors import GGUFError
 
 T = TypeVar("T")
 
@@ -39,8 +40,16 @@ class Recogniser:
     """Of one mmproj and the tokenizer of its text model. May be called from any thread."""
 
     def __init__(self, gguf: GGUFFile, encode: Encode, placeholder: int = NO_TOKEN) -> None:
-        """Reads the whole file once, for its identity. Raises GGUFError as VisionConfig.of."""
+        """Reads the whole file once, for its identity. Raises GGUFError as VisionConfig.of, and
+        if the vocabulary lacks the markers that stand around its pictures."""
         self.config = VisionConfig.of(gguf)
+        missing = missing_markers(self.config, encode)
+        if missing:
+            raise GGUFError(
+                f"{gguf.path.name} does not belong to this model, whose vocabulary has no "
+                f"{' and no '.join(missing)}.",
+                "Choose the mmproj file that was made with the model.",
+            )
         self._identity = identity(gguf)
         self._encode, self._placeholder = encode, placeholder
         self._lock = threading.Lock()

@@ -8,6 +8,16 @@ from ds4tui.cache.timeline import ImageSpan, Timeline
 from ds4tui.engine.session import Session
 from ds4tui.engine.vision.layout import row_ids
 from ds4tui.engine.vision.recognition import Picture
+from tests.golden.make.tokens import ID
+
+
+def ids_of(text: str) -> list[int]:
+    """In the golden vocabulary: markers as their tokens, the rest as bytes."""
+    for marker, token in ID.items():
+        before, found, after = text.partition(marker)
+        if found and marker != "\n\n":
+            return [*ids_of(before), token, *ids_of(after)]
+    return list(text.encode())
 
 
 def timeline_of(*parts: Sequence[int] | Picture) -> Timeline:

@@ -8,10 +8,12 @@ import pytest
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.vision.config import VisionConfig
+from ds4tui.engine.vision.preprocess import prepared
 from ds4tui.engine.vision.projectors import Encoder
 from ds4tui.errors import GGUFError
 from ds4tui.kernels import choice
 from tests.engine.vision.changed import with_keys
+from tests.engine.vision.pictures import picture
 from tests.golden.files import golden_path, projector_path
 
 
@@ -70,6 +72,21 @@ def test_a_missing_tensor_is_named(name: str, tensor: str, tmp_path: Path) -> No
     path = with_keys(projector_path(name), tmp_path / "bad.gguf", {}, (tensor,))
     with GGUFFile.open(path) as file, pytest.raises(GGUFError, match=tensor):
         Encoder(file, choice.current().path(False))
+
+
+def test_feed_forward_names_that_early_converters_swapped_are_understood(tmp_path: Path) -> None:
+    paths = projector_path("idefics3"), tmp_path / "early.gguf"
+    with_keys(*paths, {}, renamed=swapped_names)
+    vectors = []
+    for path in paths:
+        with GGUFFile.open(path) as file:
+            encoder = Encoder(file, choice.current().path(False))
+        vectors.append(np.array(encoder(prepared(picture(40, 30), encoder.config)).rows))
+    assert np.array_equal(*vectors)
+
+
+def swapped_names(name: str) -> str:
+    return name.replace("ffn_up", "?").replace("ffn_down", "ffn_up").replace("?", "ffn_down")
 
 
 @pytest.mark.parametrize("name", ["idefics3", "gemma3v", "qwen3vl", "qwen35v"])

@@ -8,7 +8,8 @@ from PIL import Image
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.vision import recognition
 from ds4tui.engine.vision.recognition import Recogniser
-from ds4tui.errors import UsageError
+from ds4tui.errors import GGUFError, UsageError
+from tests.engine.vision.asking import ids_of
 from tests.engine.vision.changed import with_keys
 from tests.engine.vision.pictures import encoded, picture
 from tests.golden.files import projector_path
@@ -18,7 +19,7 @@ SHOT = picture(120, 90)
 
 def recogniser(path: Path | None = None) -> Recogniser:
     with GGUFFile.open(path or projector_path("idefics3")) as file:
-        return Recogniser(file, lambda text: list(text.encode()))
+        return Recogniser(file, ids_of)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,18 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for width in range(20, 30):
         recognise(encoded(picture(width, 20)))
     assert len(recognise._known) == 3
+
+
+@pytest.mark.parametrize("name", ["idefics3", "gemma3v", "qwen3vl"])
+def test_an_mmproj_of_another_model_is_refused(name: str, tmp_path: Path) -> None:
+    """Unless it names its tokens itself."""
+    path, own = projector_path(name), {"ds4tui.image.opening_ids": [5]}
+    with GGUFFile.open(path) as file, pytest.raises(GGUFError, match="vocabulary has no <"):
+        Recogniser(file, lambda text: list(text.encode()))
+    with GGUFFile.open(with_keys(path, tmp_path / "own.gguf", own)) as file:
+        block = Recogniser(file, lambda text: list(text.encode()))(encoded(SHOT)).block
+    assert block.token_ids == (5, *[-1] * (block.rows - 1))
+    assert block.is_vector.tolist() == [False, *[True] * (block.rows - 1)]
 
 
 def test_a_file_that_is_no_picture_is_named() -> None:

@@ -17,7 +17,7 @@ from ds4tui.engine.vision.projectors import Encoder
 from ds4tui.engine.vision.recognition import Picture, Recogniser
 from ds4tui.errors import EngineError
 from ds4tui.kernels import choice
-from tests.engine.vision.asking import answered, timeline_of
+from tests.engine.vision.asking import answered, ids_of, timeline_of
 from tests.engine.vision.pictures import encoded, picture
 from tests.golden.files import golden_path, projector_path
 from tests.golden.make.tokens import ID
@@ -30,15 +30,6 @@ TOLERANCE = 1e-4
 @pytest.fixture(autouse=True)
 def on_the_cpu() -> None:
     mx.set_default_device(mx.Device(mx.DeviceType.cpu))
-
-
-def ids_of(text: str) -> list[int]:
-    """Markers as their tokens, the rest as bytes."""
-    for marker, token in ID.items():
-        before, found, after = text.partition(marker)
-        if found and marker != "\n\n":
-            return [*ids_of(before), token, *ids_of(after)]
-    return list(text.encode())
 
 
 @dataclass
