@@ -36,9 +36,6 @@ class Vectors:
         return sum(int(part.nbytes) for part in (self.rows, *self.added))
 
 
-Project = Callable[[mx.array, list[mx.array]], list[mx.array]]
-
-
 class Encoder:
     """One loaded mmproj. Owned by the engine thread."""
 

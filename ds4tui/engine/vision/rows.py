@@ -50,11 +50,6 @@ def rows_of(
     return Rows(ids, None, positions, among, logits, given)
 
 
-def position_at(timeline: Timeline, row: int, images: Images) -> int:
-    """The position of a row of text, which images before it may have moved."""
-    return row + _moved([span for span in timeline.spans if span.end <= row], images)
-
-
 def _moved(spans: Sequence[ImageSpan], images: Images) -> int:
     return sum(images.block(span).advance - span.rows for span in spans)
 

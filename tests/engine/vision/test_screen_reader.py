@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import mlx.core as mx
 import pytest
 
 from ds4tui.engine.gguf import GGUFFile
@@ -59,8 +58,6 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def reader(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    device = mx.default_device()
-    mx.set_default_device(mx.Device(mx.DeviceType.cpu))
     model = load(smollm2_path)
     with GGUFFile.open(smollm2_path) as text:
         tokenizer = Tokenizer.from_gguf(text)
@@ -69,7 +66,6 @@ def reader(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         images = HeldImages(Encoder(file, choice.current().path(False)))
         recognise = Recogniser(file, lambda text: tokenizer.encode(text, special=True))
         yield Reader(model, tokenizer, images, recognise, Session(model, images=images))
-    mx.set_default_device(device)
 
 
 @pytest.mark.parametrize("sample", QUESTIONS, ids=[q["png"] for q in QUESTIONS])

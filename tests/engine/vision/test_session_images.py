@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -25,11 +24,6 @@ from tests.parity.ours import load
 
 FAMILIES = ["idefics3", "gemma3v", "qwen3vl", "qwen35v"]
 TOLERANCE = 1e-4
-
-
-@pytest.fixture(autouse=True)
-def on_the_cpu() -> None:
-    mx.set_default_device(mx.Device(mx.DeviceType.cpu))
 
 
 @dataclass
