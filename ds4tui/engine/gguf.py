@@ -11,6 +11,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -161,6 +162,7 @@ class GGUFFile:
         Needs the result and one small tile of memory. Raises GGUFError for a missing tensor and
         for types that have no dequantisation (whole numbers, intermediate formats).
         """
+        self.require_values(name)
         info = self.tensor(name)
         raw, shape = self.raw(name), info.shape
         if rows is not None:
@@ -178,16 +180,19 @@ class GGUFFile:
             at += tile.size
         return result.reshape(shape)
 
-    def _tile(self, raw: npt.NDArray[np.uint8], info: TensorInfo) -> npt.NDArray[Any]:
-        try:
-            with np.errstate(all="ignore"):  # a damaged scale may be inf or nan: it stays that
-                return np.asarray(quants.dequantize(raw, info.ggml_type))
-        except NotImplementedError as exc:
+    def require_values(self, name: str) -> None:
+        """Raises GGUFError for a tensor of a type that has no dequantisation, unread."""
+        info = self.tensor(name)
+        if not _has_values(info.ggml_type):
             raise GGUFError(
                 f"{self.path.name}: the tensor {shown(info.name)} is of type "
                 f"{info.ggml_type.name}, which has no dequantisation.",
                 "Get another quantisation of this model.",
-            ) from exc
+            )
+
+    def _tile(self, raw: npt.NDArray[np.uint8], info: TensorInfo) -> npt.NDArray[Any]:
+        with np.errstate(all="ignore"):  # a damaged scale may be inf or nan: it stays that
+            return np.asarray(quants.dequantize(raw, info.ggml_type))
 
     @property
     def parameters(self) -> int:
@@ -263,3 +268,14 @@ def _look(source: Buffer) -> str:
     if len(source) < 32:
         return f"has only {len(source)} bytes"
     return f"begins with {start[:4]!r}"
+
+
+@cache
+def _has_values(ggml_type: GGMLQuantizationType) -> bool:
+    _, block_bytes = GGML_QUANT_SIZES[ggml_type]
+    try:
+        with np.errstate(all="ignore"):
+            quants.dequantize(np.zeros(block_bytes, np.uint8), ggml_type)
+    except NotImplementedError:
+        return False
+    return True

@@ -84,6 +84,7 @@ class LayerLoader:
 
     def _source(self, name: str, *shape: int) -> "MatrixSource":
         weight = self._weights.take(f"{name}.weight", shape)
+        self._gguf.require_values(f"{name}.weight")
         return MatrixSource(self._gguf, weight, self._path.policy, self.requantised.append)
 
     def _count(self, part: Linear | Stack) -> None:

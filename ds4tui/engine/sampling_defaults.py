@@ -6,6 +6,7 @@ temperature is taken as whole: what it leaves out is off. Temperature 0, asked f
 plain greedy: the authors' penalties belong to their sampling.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +92,8 @@ def of_metadata(metadata: Mapping[str, Any]) -> OwnSampling:
     for key, name in _KEYS.items():
         value = metadata.get(f"general.sampling.{key}")
         if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value):
             continue
         number: Any = int(value) if name == "top_k" else float(f"{value:.{_DIGITS}g}")
         try:

@@ -7,15 +7,18 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as T
+from gguf.constants import GGML_QUANT_SIZES
 
 from ds4tui.engine import inventory as inventories
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.inventory import inventory
 from ds4tui.engine.models.registry import FAMILIES, family_of, load_model
 from ds4tui.engine.models.rotation import ROPE_FACTORS
+from ds4tui.errors import GGUFError
 from ds4tui.kernels import choice
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.policy import LoadedWeightsPolicy
+from ds4tui.selftest import tiny_model
 from tests.engine.tiny_llama import Tiny, write
 from tests.golden.files import families, golden_path
 from tests.parity.ours import Settings
@@ -122,3 +125,21 @@ def test_what_a_policy_does_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert inventory(gguf).requantise_works
     ways = {t.holding.way for t in inventory(gguf, LoadedWeightsPolicy("8")).tensors if t.holding}
     assert ways == {"native form", "values"}
+
+
+@pytest.mark.parametrize("kind", [T.Q8_K, T.I8])
+def test_a_type_without_values_is_told_before_anything_is_read(
+    kind: T, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: set[str]
+) -> None:
+    def matrix(random: np.random.Generator, shape: tuple[int, int], _: T) -> tuple[np.ndarray, T]:
+        elements, size = GGML_QUANT_SIZES[kind]
+        return random.integers(0, 9, (shape[0], shape[1] // elements * size), np.uint8), kind
+
+    monkeypatch.setattr(tiny_model, "_matrix", matrix)
+    path = tmp_path / "odd.gguf"
+    tiny_model.write_tiny_model(path)
+    with GGUFFile.open(path) as gguf:
+        assert f"is of type {kind.name}, which has no dequantisation" in inventory(gguf).problem
+        with pytest.raises(GGUFError, match="has no dequantisation"):
+            load_model(gguf, Settings())
+    assert not read

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ds4tui.engine.requests import SamplingParams
@@ -82,6 +82,8 @@ KEYS = ("temp", "top_k", "top_p", "min_p", "penalty_repeat", "penalty_freq", "pe
 
 
 @settings(max_examples=scaled(100), deadline=None)
+@example({"top_k": float("inf"), "temp": 0.5})
+@example({"top_k": float("nan")})
 @given(st.dictionaries(st.sampled_from(KEYS), ANYTHING))
 def test_a_file_with_nonsense_in_its_keys_can_still_be_sampled(values: dict[str, Any]) -> None:
     own = of_metadata({f"general.sampling.{key}": value for key, value in values.items()})
