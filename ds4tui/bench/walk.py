@@ -138,12 +138,14 @@ def run_bench(
     Raises UsageError if the peer is not installed or the context is too short for the walk.
     """
     if threads is not None:
+        if threads > cpus():
+            raise UsageError(f"--threads {threads} is more than the {cpus()} CPUs of this process.")
         limit_threads(threads)
     shared, busy = threads or cpus(), os.getloadavg()[0]
     with ExitStack() as stack, GGUFFile.open(model_path) as gguf:
-        ids = bench_ids(Tokenizer.from_gguf(gguf), frontiers[-1])
         context = frontiers[-1] + decode_tokens
-        walkers: list[Walker] = [Ours(gguf, context)]
+        walkers: list[Walker] = [Ours(gguf, context)]  # says at once if the context is too short
+        ids = bench_ids(Tokenizer.from_gguf(gguf), frontiers[-1])
         if against == "llama.cpp":
             walkers.append(LlamaCpp(model_path, context, shared))
         elif against is not None:

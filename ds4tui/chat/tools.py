@@ -61,18 +61,31 @@ def tool_of(value: Mapping[str, Any], param: str | None = None) -> Tool:
     """A tool in OpenAI's form, `{"type": "function", "function": {...}}`. Raises RequestError
     naming `param` for another type and for a function without a name."""
     kind, function = value.get("type", "function"), value.get("function")
-    if kind != "function" or not isinstance(function, Mapping):
+    if kind != "function":
         raise RequestError(f"A tool must be a function, not {str(kind)[:80]!r}.", param)
+    if not isinstance(function, Mapping):
+        raise RequestError(
+            "A tool's function must be an object: name, description and parameters go inside it.",
+            param,
+        )
     name, description = function.get("name"), function.get("description") or ""
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    if not isinstance(name, str) or not name or not isinstance(description, str):
+    if not isinstance(name, str) or not name:
         raise RequestError("A tool's function must have a name.", param)
-    if not isinstance(parameters, Mapping) or _is_deep(parameters, _MAX_DEPTH):
-        raise RequestError(f"The parameters of {name!r} must be a JSON Schema.", param)
+    _require_form(name, description, parameters, param)
     try:
         return Tool(name, description, json_text(parameters))
     except (TypeError, ValueError) as exc:
         raise RequestError(f"The parameters of {name!r} are no JSON: {exc}.", param) from exc
+
+
+def _require_form(name: str, description: Any, parameters: Any, param: str | None) -> None:
+    if not isinstance(description, str):
+        raise RequestError(f"The description of {name!r} must be a string.", param)
+    if not isinstance(parameters, Mapping):
+        raise RequestError(f"The parameters of {name!r} must be a JSON Schema.", param)
+    if _is_deep(parameters, _MAX_DEPTH):
+        raise RequestError(f"The parameters of {name!r} are nested too deeply.", param)
 
 
 def order_free(call: ToolCall) -> str:

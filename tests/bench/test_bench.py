@@ -20,6 +20,7 @@ from ds4tui.bench.report import csv_text, summary, table
 from ds4tui.bench.text import bench_ids
 from ds4tui.bench.walk import BenchResult, Leg, Side, walk
 from ds4tui.errors import EngineError, ModelError, UsageError
+from ds4tui.kernels.cpu.threads import cpus
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.resolve import catalogued_path
 from tests.golden import golden_path
@@ -236,6 +237,21 @@ def test_a_damaged_model_is_not_measured(
         bench.main(parse("--data-dir", str(tmp_path), "-m", "smollm2"))
     out, err = capsys.readouterr()
     assert out == "" and "smollm2: checking" in err
+
+
+def test_more_threads_than_cpus_are_refused() -> None:
+    with pytest.raises(UsageError, match="more than the"):
+        bench.walk.run_bench(
+            golden_path("llama"), frontiers=[64], decode_tokens=2, threads=1 + cpus()
+        )
+
+
+def test_a_context_that_is_too_short_is_told_before_the_text_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench.walk, "bench_ids", lambda *_: pytest.fail("the text was made"))
+    with pytest.raises(UsageError, match="the model holds"):
+        bench.walk.run_bench(golden_path("llama"), frontiers=[10**9], decode_tokens=2)
 
 
 def test_a_walk_beyond_the_models_context_is_refused() -> None:
