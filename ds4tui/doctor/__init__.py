@@ -23,6 +23,7 @@ from ds4tui.doctor.findings import (
     verdict,
 )
 from ds4tui.doctor.private import shortened
+from ds4tui.errors import Ds4Error
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ def examined(title: str, check: Check) -> Section:
     """The section that `check` makes; a check that fails says so, and the others are made."""
     try:
         return Section(title, tuple(check()))
+    except Ds4Error as exc:
+        return Section(title, (Finding("warn", exc.message, exc.hint or ""),))
     except Exception as exc:  # the root of a check: this is the command for odd machines
         log.exception("the section %s failed", title)
         return Section(title, (Finding("warn", f"this could not be found out: {exc!r}"),))

@@ -3,7 +3,9 @@
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from ds4tui.doctor.findings import Finding
 
@@ -55,6 +57,12 @@ def _kernels() -> Finding:
     variant = runnable()[0]
     path = library_path(variant, find_compiler())
     cached = path.exists()
+    if not cached and (refused := _refused(path.parent)):
+        return Finding(
+            "warn",
+            f"kernels cannot be kept in {path.parent} ({refused}): a slower path is used",
+            "Set DS4TUI_CACHE_DIR to a folder that can be written to.",
+        )
     flags = " ".join((*(flag for flag in FLAGS if not flag.startswith("-W")), *variant.flags))
     others = [other.name for other in runnable()[1:]]
     also = f" (it has {', '.join(others)} too)" if others else ""
@@ -70,6 +78,16 @@ def _kernels() -> Finding:
             "flags": flags.split(),
         },
     )
+
+
+def _refused(folder: Path) -> str:
+    """Why no file can be made in `folder`, "" if one can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as exc:
+        return exc.strerror or str(exc)
 
 
 def install_advice() -> str:

@@ -19,6 +19,7 @@ from ds4tui.config import Settings
 from ds4tui.doctor import examined, machine_sections, terminal
 from ds4tui.doctor.findings import Section, one_line, section_lines, sections_json
 from ds4tui.doctor.private import anonymous
+from ds4tui.errors import Ds4Error, UsageError
 from ds4tui.interrupts import ending_on_interrupt
 from ds4tui.selftest.checks import Check, Outcome, Wrong, outcomes
 from ds4tui.selftest.models import models_in_short
@@ -42,7 +43,7 @@ def selftest(settings: Settings, out: TextIO, as_json: bool = False) -> int:
     show("checks")
     done = []
     # An interrupt from here on removes the folder.
-    with tempfile.TemporaryDirectory(prefix="ds4tui-", ignore_cleanup_errors=True) as folder:
+    with _temporary_folder() as folder:
         for outcome in outcomes(all_checks(Path(folder))):
             done.append(outcome)
             show(_line(outcome))
@@ -70,12 +71,28 @@ def all_checks(folder: Path) -> Iterator[Check]:
     except ImportError as exc:
         yield Check("packages are there", partial(_missing, exc))
         return
+    except Ds4Error as exc:  # a setting that is wrong
+        yield Check("kernels are chosen", partial(_refused, exc))
+        return
     tiny = TinyModel(folder)
     yield from chain(twins, engine_checks(tiny), store_checks(folder), server_checks(tiny))
 
 
 def _missing(exc: ImportError) -> str:
     raise Wrong(f"{exc}; no check can be run without it") from exc
+
+
+def _refused(exc: Ds4Error) -> str:
+    raise Wrong(f"{exc.message} {exc.hint or ''}".strip()) from exc
+
+
+def _temporary_folder() -> "tempfile.TemporaryDirectory[str]":
+    try:
+        return tempfile.TemporaryDirectory(prefix="ds4tui-", ignore_cleanup_errors=True)
+    except FileNotFoundError as exc:
+        raise UsageError(
+            "No folder for temporary files can be written to.", "Set TMPDIR to one that can."
+        ) from exc
 
 
 def _line(outcome: Outcome) -> str:

@@ -23,7 +23,7 @@ def test_compiler_flags_and_cached_kernels_are_told(
     _, fresh = compiler()
     assert fresh.facts["cached"] is False and "not compiled yet" in fresh.text
     place = build.library_path(variant, build.find_compiler())
-    place.parent.mkdir()
+    place.parent.mkdir(exist_ok=True)
     place.touch()
     _, cached = compiler()
     assert cached.facts["cached"] is True and f"compiled, in {place.parent}" in cached.text
@@ -72,3 +72,14 @@ def test_the_system_decides_what_is_advised(
     assert install_advice() == "Run: xcode-select --install"
     monkeypatch.setitem(os.environ, "CXX", "nothing")
     assert "CXX" in install_advice()
+
+
+def test_a_cache_that_cannot_be_written_to_is_told_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DS4TUI_CACHE_DIR", str(tmp_path / "file" / "below"))
+    monkeypatch.setattr(choice, "_choices", {})
+    finding = list(compiler())[-1]
+    assert finding.level == "warn" and "cannot be kept" in finding.text
+    assert "DS4TUI_CACHE_DIR" in finding.advice

@@ -42,3 +42,25 @@ def test_a_common_or_short_name_stays(name: str, monkeypatch: pytest.MonkeyPatch
 def test_temporary_files_lie_in_a_folder_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/var/folders/zz/7f3/T")
     assert anonymous("/var/folders/zz/7f3/T/a.gguf") == "TEMP/a.gguf"
+
+
+def test_a_path_begins_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    assert anonymous("/var/tmp/a and /tmp/b") == "/var/tmp/a and TEMP/b"
+
+
+def test_folders_that_somebody_chose_are_told_by_their_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DS4TUI_DATA_DIR", "/opt/joe-secret/data")
+    monkeypatch.setenv("CXX", "/srv/acme/bin/g++")
+    text = anonymous("/opt/joe-secret/data/models, compiled by /srv/acme/bin/g++")
+    assert text == "DS4TUI_DATA_DIR/models, compiled by CXX/g++"
+
+
+def test_no_folder_for_temporary_files_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert anonymous("as it is") == "as it is"

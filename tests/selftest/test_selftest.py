@@ -1,6 +1,7 @@
 """`ds4tui selftest`: what it prints, what it leaves, and that each of its checks can fail."""
 
 import builtins
+import io
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from ds4tui import selftest as selftests
 from ds4tui.chat.store import ConversationStore
 from ds4tui.cli import main
+from ds4tui.config import load_settings
 from ds4tui.doctor import private
 from ds4tui.engine.state import ModelState
 from ds4tui.engine.tokenizer import Tokenizer
@@ -292,3 +294,21 @@ def test_a_server_that_answers_something_else(
     monkeypatch.setitem(servers.QUESTION, "temperature", -1)
     found = outcome_of(NAMES[9], server_checks(tiny))
     assert not found.passed and "said 400" in found.detail
+
+
+def test_no_folder_for_temporary_files_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**_: object) -> None:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", none)
+    with pytest.raises(UsageError, match="temporary files") as caught:
+        selftests.selftest(load_settings({}), io.StringIO())
+    assert "TMPDIR" in (caught.value.hint or "")
+
+
+def test_a_wrong_choice_of_kernels_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS4TUI_KERNELS", "bogus")
+    out = io.StringIO()
+    assert selftests.selftest(load_settings({}), out, as_json=True) == 1
+    checks = json.loads(out.getvalue())["checks"]
+    assert [c["passed"] for c in checks] == [False] and "DS4TUI_KERNELS" in checks[0]["detail"]
