@@ -19,6 +19,7 @@ from ds4tui.chat.remembered import LatestTimelines, TextNumbers
 from ds4tui.chat.rendering import ChatFormat, Rendering
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.reply_reader import ReplyReader
+from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
 from ds4tui.chat.toolcalls import OPENING as CALL_OPENING
 from ds4tui.chat.toolcalls import parser_of
@@ -71,13 +72,21 @@ class EngineLike(Protocol):
 
 class Assistant:
     """Thread-safe. Listeners are called on the engine thread: they must be quick, and what
-    they raise is logged and dropped."""
+    they raise is logged and dropped. With `replies`, which it closes, what was sampled is
+    remembered over restarts."""
 
-    def __init__(self, info: ModelInfo, engine: EngineLike, chat_format: ChatFormat) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        engine: EngineLike,
+        chat_format: ChatFormat,
+        replies: SavedReplies | None = None,
+    ) -> None:
         self.info = info
         self.format = chat_format
         self._engine = engine
-        self._replay = ReplayMemory()
+        self._replies = replies
+        self._replay = ReplayMemory(shelf=replies)
         self._latest = LatestTimelines()
         self._least_tokens = TextNumbers(lambda text: chat_format.tokenizer.least_tokens(text))
         self._lock = threading.Lock()
@@ -209,6 +218,8 @@ class Assistant:
 
     def close(self, timeout_s: float = 10.0) -> None:
         self._engine.close(timeout_s)
+        if self._replies is not None:
+            self._replies.close()
 
 
 def _texts(messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:

@@ -38,11 +38,14 @@ SAMPLING = (
     "seed max_tokens stop"
 ).split()
 WEIGHTS = ["requantise", "quant_scales"]
-ENGINE = ["context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS, "log_level", "data_dir"]
+KV_DISK = ["kv_disk", "kv_disk_dir", "kv_disk_budget"]
+ENGINE = [
+    "context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS, *KV_DISK, "log_level",
+    "data_dir",
+]  # fmt: skip
 
 # Commands with fixed names that later versions bring: refused, never half done.
 COMING = {
-    "cache": "it will show and clean the KV cache on disk",
     "launch": "it will start a coding agent that uses the local server",
 }
 
@@ -55,6 +58,11 @@ EPILOG = (
     "Every setting can also stand in config.toml or in a DS4TUI_* variable; "
     "--print-config shows them all."
 )
+
+_METAVARS = {
+    "model": "NAME", "system": "TEXT", "data_dir": "DIR", "kv_disk_dir": "DIR",
+    "kv_disk_budget": "SIZE",
+}  # fmt: skip
 
 # How the parser keeps apart what was given: a flag that was not given leaves no attribute.
 _UNSET = argparse.SUPPRESS
@@ -207,10 +215,6 @@ def _chat_arguments(parser: Parser) -> None:
 
 def _serve_arguments(parser: Parser) -> None:
     _settings_arguments(parser, ["model", "host", "port", "api_key", *ENGINE])
-    parser.add_argument("--no-kv-disk", action="store_true",
-                        help="keep no KV cache on disk (there is none yet)")  # fmt: skip
-    parser.add_argument("--kv-disk-dir", metavar="DIR", help="not built yet")
-    parser.add_argument("--kv-disk-budget", metavar="SIZE", help="not built yet")
 
 
 def _pull_arguments(parser: Parser) -> None:
@@ -271,10 +275,13 @@ def _settings_arguments(group: Any, names: Sequence[str]) -> None:
             *flags,
             dest=name,
             default=_UNSET,
-            metavar={"model": "NAME", "system": "TEXT", "data_dir": "DIR"}.get(name, "VALUE"),
+            metavar=_METAVARS.get(name, "VALUE"),
             action="append" if name == "stop" else "store",
             help=_flag_help(f),
         )
+        if name == "kv_disk_budget":
+            group.add_argument("--no-kv-disk", dest="kv_disk", action="store_const", const="off",
+                               default=_UNSET, help="keep no KV states on disk")  # fmt: skip
 
 
 def _flag_help(f: Any) -> str:
@@ -330,9 +337,6 @@ def _open_app(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _serve(settings: Settings, args: argparse.Namespace) -> int:
-    for flag in ("kv_disk_dir", "kv_disk_budget"):
-        if hasattr(args, flag):
-            raise UsageError(f"The KV cache on disk is not built yet: {flag_of(flag)} is refused.")
     with ending_on_interrupt():
         from ds4tui import serve
         from ds4tui.opening import open_assistant
@@ -371,6 +375,18 @@ def _selftest(settings: Settings, args: argparse.Namespace) -> int:
     return selftest(settings, sys.stdout, hasattr(args, "as_json"))
 
 
+def _cache(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui.cache_command import run
+
+    return run(settings, args, sys.stdout)
+
+
+def _cache_arguments(parser: Parser) -> None:
+    from ds4tui.cache_arguments import add_arguments
+
+    add_arguments(parser, lambda group: _settings_arguments(group, [*KV_DISK, "data_dir"]))
+
+
 def _bench(settings: Settings, args: argparse.Namespace) -> int:
     return bench.main(args)
 
@@ -401,6 +417,12 @@ COMMANDS = (
         "check this machine's results, and print a report that can be pasted into an issue",
         _doctor_arguments,
         _selftest,
+    ),
+    Command(
+        "cache",
+        "list, check and clean the conversations' KV states on disk",
+        _cache_arguments,
+        _cache,
     ),
     Command("bench", "measure prefill and decode rates, and memory", bench.add_arguments, _bench),
 )

@@ -8,6 +8,7 @@ person's own and is never written here; state.toml holds what the app changed. T
 
 import fcntl
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -60,9 +61,11 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] = (),
+    is_size: bool = False,
 ) -> Any:
-    """A field of Settings with what is known of it: `low` and `high` are inclusive."""
-    about = {"help": help, "low": low, "high": high, "choices": choices}
+    """A field of Settings with what is known of it: `low` and `high` are inclusive; `is_size` is a
+    text as `size_bytes` reads it, or empty."""
+    about = {"help": help, "low": low, "high": high, "choices": choices, "is_size": is_size}
     return field(default=default, metadata=about)
 
 
@@ -129,6 +132,19 @@ class Settings:
         "is computed again); drop leaves it out everywhere",
         choices=("keep", "template", "drop"),
     )
+    kv_disk: str = setting(
+        "off",
+        "on: conversations' KV states are kept on disk, so that after a restart they go on "
+        "without being evaluated again; new, so off unless you ask for it",
+        choices=("on", "off"),
+    )
+    kv_disk_dir: Path = setting(_USUAL, "folder of the KV states; unset: kv in data_dir")  # noqa: RUF009
+    kv_disk_budget: str = setting(
+        "",
+        "bytes that the folder may take in all, as 20GB; unset: a tenth of the disk's free space, "
+        "at most 20 GB",
+        is_size=True,
+    )
     host: str = setting("127.0.0.1", "address that the server listens on")
     port: int = setting(8484, "port that the server listens on; 0: any free one", 0, 65535)
     api_key: str = setting("", "key that clients of the server must send; empty: none")
@@ -165,8 +181,31 @@ class Settings:
         return self.data_dir / "models"
 
     @property
+    def kv_dir(self) -> Path:
+        return self.kv_disk_dir if self.kv_disk_dir.parts else self.data_dir / "kv"
+
+    @property
+    def kv_budget_bytes(self) -> int | None:
+        """None: a share of what is free."""
+        return size_bytes(self.kv_disk_budget) if self.kv_disk_budget else None
+
+    @property
     def database_path(self) -> Path:
         return self.data_dir / "conversations.sqlite3"
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([KMGT]?)(I?)B?")
+
+
+def size_bytes(text: str) -> int | None:
+    """Of `20GB`, `1.5 TB`, `512MiB`, `1000000`; None if it is no size."""
+    found = _SIZE.fullmatch(text.strip().upper())
+    if found is None:
+        return None
+    number, unit, is_binary = found.groups()
+    factor = 1024 ** "KMGT".find(unit) * 1024 if unit and is_binary else _UNITS[unit]
+    return int(float(number) * factor)
 
 
 def table() -> tuple[Field[Any], ...]:
@@ -351,25 +390,27 @@ def _checked(f: Field[Any], value: Any) -> Any:
     else:
         plain = {int | None: int, float | None: float, Path: str}.get(kind, kind)
         right = type(value) is plain and _in_range(f, value)
+    if right and f.metadata["is_size"] and value:
+        right = size_bytes(value) is not None
     if not right:
         raise _wrong(f, value)
     if kind is Path:
-        return _folder_path(value)
+        return _folder_path(f.name, value)
     return tuple(value) if isinstance(value, list) else value
 
 
-def _folder_path(text: str) -> Path:
+def _folder_path(name: str, text: str) -> Path:
     """Raises ConfigError for what can never be a folder. One that is not there yet can."""
     if "\0" in text:
-        raise ConfigError(f"data_dir cannot be {_shortened(text)}: no name holds a NUL.")
+        raise ConfigError(f"{name} cannot be {_shortened(text)}: no name holds a NUL.")
     try:
         path = Path(text).expanduser()
         there = next((p for p in (path, *path.parents) if p.exists()), path)
         is_folder = not there.exists() or there.is_dir()
     except (OSError, RuntimeError) as exc:  # too long, ~nobody
-        raise ConfigError(f"data_dir cannot be {_shortened(text)}: {exc}.") from exc
+        raise ConfigError(f"{name} cannot be {_shortened(text)}: {exc}.") from exc
     if not is_folder:
-        raise ConfigError(f"data_dir must be a folder, and {there} is a file.")
+        raise ConfigError(f"{name} must be a folder, and {there} is a file.")
     return path
 
 
@@ -396,6 +437,8 @@ def expected(f: Field[Any]) -> str:
     """What a setting must be, in words."""
     if f.metadata["choices"]:
         return "one of " + ", ".join(f.metadata["choices"])
+    if f.metadata["is_size"]:
+        return "a size as 20GB"
     kind = _KINDS[f.name]
     words = {float | None: "a number", str: "a text", Path: "a folder"}.get(kind, "a whole number")
     if kind == tuple[str, ...]:

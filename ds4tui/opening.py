@@ -7,11 +7,16 @@ before a thread is started; the weights are loaded on the engine thread, which o
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import xxhash
 
 from ds4tui.assistant import Assistant, ModelInfo
 from ds4tui.cache.causes import Cause
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.chat.rendering import ChatFormat
+from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.loaded import LoadedModel
@@ -19,9 +24,13 @@ from ds4tui.engine.session import CHUNK_STEP
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.worker import Engine
+from ds4tui.errors import StoreError
 from ds4tui.library.own_sampling import own_sampling
 from ds4tui.library.resolve import display_name, resolve_model
 from ds4tui.library.verified import require_sound
+
+if TYPE_CHECKING:
+    from ds4tui.engine.models.registry import Model
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +63,7 @@ def open_assistant(
         except BaseException:  # an interrupt too: no thread outlives a model that did not open
             engine.close()
             raise
+        replies = _saved_replies(gguf, settings)
         info = ModelInfo(
             name=name,
             path=str(path),
@@ -69,7 +79,7 @@ def open_assistant(
     log.info("%s: sampling %s", name, settings.sampling(info.sampling).words())
     if not chat_format.prefix_stable:
         log.info("%s: %s", name, chat_format.history_words)
-    return Assistant(info, engine, chat_format)
+    return Assistant(info, engine, chat_format, replies)
 
 
 def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -> LoadedModel:
@@ -78,16 +88,43 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
 
     from ds4tui.engine.models.registry import load_model
 
+    model = load_model(gguf, settings, policy=settings.weights_policy())
     return LoadedModel(
         name=name,
-        model=load_model(gguf, settings, policy=settings.weights_policy()),
+        model=model,
         tokenizer=tokenizer,
         chunk_sizes=chunk_sizes(settings.prefill_chunk_tokens),
         memory_use=_memory_use(),
         give_back=mx.clear_cache,
         sessions=settings.sessions,
         emptied=Cause.MODEL_CHANGED if _opened and _opened[-1] != name else None,
+        disk=_disk(name, gguf, model, settings),
     )
+
+
+def _disk(name: str, gguf: GGUFFile, model: "Model", settings: Settings) -> DiskTier | None:
+    """None if it is off, or there can be none: the model works without."""
+    from ds4tui.engine.disk_identity import model_identity
+
+    if settings.kv_disk == "off":
+        return None
+    try:
+        identity = model_identity(gguf, model)
+        disk = DiskTier(settings.kv_dir, settings.kv_budget_bytes, identity, label=name)
+    except (StoreError, OSError) as exc:
+        log.warning("KV states are not kept on disk: %s", exc)
+        return None
+    log.info("KV states on disk: %s", disk.stats)
+    return disk
+
+
+def _saved_replies(gguf: GGUFFile, settings: Settings) -> SavedReplies | None:
+    """What was sampled, kept beside the KV states: one is of no use without the other."""
+    if settings.kv_disk == "off":
+        return None
+    words = "\0".join(map(str, gguf.metadata.get("tokenizer.ggml.tokens", ())))
+    vocabulary = xxhash.xxh3_128_digest(words.encode("utf-8", "surrogatepass"))
+    return SavedReplies(settings.data_dir / "replies.sqlite3", vocabulary)
 
 
 def _memory_use() -> Callable[[], tuple[int, int]]:

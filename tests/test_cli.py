@@ -95,7 +95,9 @@ def test_the_fixed_names_are_there() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["cache", "--list"], "ds4tui cache is not built yet"),
+        (["cache", "--list"], "There is no option --list."),
+        (["cache", "prune", "--to", "much"], "--to must be a size as 5GB, not 'much'."),
+        (["cache", "show", "nothing"], "No stored conversation is called nothing."),
         (["launch", "claude", "--", "-x"], "ds4tui launch is not built yet"),
         (["-p", "x", "-i", "a.png"], "Images are not built yet"),
         (["-i", "a.png"], "--image goes with -p"),
@@ -105,8 +107,8 @@ def test_the_fixed_names_are_there() -> None:
         (["--json", "models"], "--json does not go with the command models"),
         (["serve", "--sessions", "0"], "sessions must be a whole number from 1 to 64"),
         (["--sessions", "many"], "sessions must be a whole number from 1 to 64"),
-        (["serve", "--kv-disk-dir", "x"], "--kv-disk-dir is refused"),
-        (["serve", "--kv-disk-budget", "20GB"], "--kv-disk-budget is refused"),
+        (["serve", "--kv-disk-budget", "much"], "kv_disk_budget must be a size as 20GB"),
+        (["serve", "--kv-disk", "perhaps"], "kv_disk must be one of on, off"),
         (["-p", "x", "--temperature", "11"], "--temperature: temperature must be a number from 0"),
         (["serve", "--port", "http"], "--port: port must be a whole number"),
         (["-p", ""], "nothing to ask"),
@@ -168,6 +170,21 @@ def test_serve_takes_every_flag_that_is_true_already(monkeypatch: pytest.MonkeyP
         "mine", "::1", 0, "k",
     )  # fmt: skip
     assert settings.sessions == 3
+
+
+def test_where_kv_states_are_kept_and_how_much(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    by_default = served(monkeypatch, "serve")
+    assert by_default.kv_disk == "off" and by_default.kv_budget_bytes is None
+    assert by_default.kv_dir == by_default.data_dir / "kv"
+    given = served(
+        monkeypatch, "serve", "--kv-disk", "on", "--kv-disk-dir", str(tmp_path),
+        "--kv-disk-budget", "1.5GiB",
+    )  # fmt: skip
+    assert (given.kv_disk, given.kv_dir) == ("on", tmp_path)
+    assert given.kv_budget_bytes == 3 * 2**29
+    assert served(monkeypatch, "serve", "--kv-disk", "on", "--no-kv-disk").kv_disk == "off"
 
 
 def test_a_flag_before_the_command_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def settings() -> str:
     rows = []
     for f in fields():
         default = getattr(defaults, f.name)
-        unset = default is None or f.name == "data_dir"
+        unset = default is None or f.name in ("data_dir", "kv_disk_dir")
         shown = "" if unset else f"`{list(default) if isinstance(default, tuple) else default!r}`"
         rows.append((f"`{f.name}`", shown.replace("'", '"'), f.metadata["help"], expected(f)))
     return table(("setting", "default", "what it is", "must be"), rows)

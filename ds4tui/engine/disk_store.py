@@ -10,6 +10,7 @@ the rest. What is stored already is never copied.
       when the job has ended, all of it. What memory lets go of is stored before, what is left
       when the engine closes as far as the deadline allows.
   (4) Conversations below MIN_TOKENS are not stored: they are computed again as quickly.
+  (5) Storing never harms: what fails is logged, and no more is stored.
 """
 
 import logging
@@ -82,6 +83,7 @@ class Storing:
         self._disk, self._memory = disk, memory
         self._sessions = sessions
         self._shelves = {session.number: _Shelf() for session in sessions}
+        self.failed = ""  # why nothing more is stored
         self._credit_s = 0.0
         self._swept: set[int] = set()
         memory.lets_go = self._let_go
@@ -94,7 +96,12 @@ class Storing:
         self, session: Session, seconds: float, *, is_prefilled: bool, is_over: bool
     ) -> None:
         """A step that took so long is done; its prompt is evaluated whole, its job has ended."""
-        self._want(session, is_prefilled, is_over)
+        if self.failed:
+            return
+        try:
+            self._want(session, is_prefilled, is_over)
+        except Exception as exc:  # as `_one`
+            self._fail(exc)
         self._credit_s = min(self._credit_s + SHARE * seconds, IDLE_SLICE_S)
         while self._credit_s > 0:
             began = time.perf_counter()
@@ -105,7 +112,7 @@ class Storing:
     @property
     def is_pending(self) -> bool:
         """Whether there is something to do while nothing else is."""
-        return any(self._is_due(session) for session in self._sessions)
+        return not self.failed and any(self._is_due(session) for session in self._sessions)
 
     def idle(self) -> None:
         """Nothing else is to be done: some milliseconds of storing."""
@@ -165,7 +172,17 @@ class Storing:
     def _one(self, wait_s: float) -> bool:
         """Copy one layer of one page, or store what is copied; False if nothing is due, or
         nothing can be done now."""
-        return any(self._piece(session, wait_s) for session in self._sessions)
+        if self.failed:
+            return False
+        try:
+            return any(self._piece(session, wait_s) for session in self._sessions)
+        except Exception as exc:  # the root of this work
+            self._fail(exc)
+            return False
+
+    def _fail(self, exc: Exception) -> None:
+        _log.error("nothing more is stored on disk", exc_info=exc)
+        self.failed = f"{type(exc).__name__}: {exc}"
 
     def _piece(self, session: Session, wait_s: float) -> bool:
         shelf = self._shelf(session)
@@ -272,6 +289,16 @@ class Storing:
             self._store_whole(held.timeline, held.start, held.handle, "", wait_s)
 
     def _store_whole(
+        self, timeline: Timeline, first: int, source: Any, what: str, wait_s: float
+    ) -> None:
+        if self.failed:
+            return
+        try:
+            self._put_whole(timeline, first, source, what, wait_s)
+        except Exception as exc:  # as `_one`
+            self._fail(exc)
+
+    def _put_whole(
         self, timeline: Timeline, first: int, source: Any, what: str, wait_s: float
     ) -> None:
         at, end = self._disk.missing_from(timeline), len(timeline)

@@ -66,6 +66,7 @@ class DiskJudge(Judge):
                 self.storing.stepped(session, 1.0, is_prefilled=True, is_over=over)
             while self.storing.is_pending:
                 self.storing.idle()
+            assert not self.storing.failed
         self.disk.close(10.0)
 
     def ends_now(self) -> None:
@@ -74,7 +75,7 @@ class DiskJudge(Judge):
             return
         if how == "stop":
             self.storing.finish(10.0)
-            assert self.disk.close(10.0)
+            assert self.disk.close(10.0) and not self.storing.failed
         else:
             self.disk.flush(0.05)
             self.disk.close(0.0)
