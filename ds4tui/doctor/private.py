@@ -39,7 +39,7 @@ def anonymous(text: str) -> str:
 
 def _told_folders() -> list[tuple[str, str]]:
     """Folders that the person chose, with what is shown for each; the longest first."""
-    found = {}
+    found: dict[str, str] = {}
     for name, value in os.environ.items():
         if name.startswith("DS4TUI_") and name.endswith("_DIR") and os.path.isabs(value):
             found |= dict.fromkeys(_both(value), name)

@@ -4,6 +4,7 @@ Only headers are read; MLX is not needed. How matrices are held is assumed for t
 machine: as `engine/holding.py` counts for the path that `kernels/choice.py` would take.
 """
 
+import os
 import sys
 from dataclasses import dataclass, field
 from functools import cache
@@ -144,14 +145,22 @@ class _AssumedPath:
     policy: Any = field(default=None)
 
 
-@cache
 def assumed_path() -> _AssumedPath:
-    """How this kind of machine holds matrices."""
+    """How this kind of machine holds matrices, with the kernels that DS4TUI_KERNELS asks for."""
+    return _assumed(os.environ.get("DS4TUI_KERNELS", ""))
+
+
+@cache
+def _assumed(kernels: str) -> _AssumedPath:
     from ds4tui.kernels.cpu.native.build import Unavailable, find_compiler
     from ds4tui.kernels.policy import EXACT
 
     if sys.platform == "darwin":
         return _AssumedPath("quantised", _Activations("float16", 2), EXACT)
+    if kernels == "reference":
+        return _AssumedPath("dense", _Activations("float32", 4), EXACT)
+    if kernels == "openblas":
+        return _AssumedPath("host", _Activations("float32", 4), EXACT)
     try:
         find_compiler()
     except Unavailable:
