@@ -149,9 +149,14 @@ def _reply_cause(was: Turn | None, now: Turn, ids_left_out: int) -> Cause:
 
 def _first_message_cause(held: Outline, wanted: Outline, position: int) -> Cause:
     """The first message differs: an edit if anything that was said later is said again."""
-    later = {(t.role, t.digest) for t in held if t.start > position and t.digest}
-    again = any((t.role, t.digest) in later for t in wanted if t.start > position)
+    later = {(t.role, t.digest) for t in held if _is_said_behind(t, position)}
+    again = any((t.role, t.digest) in later for t in wanted if _is_said_behind(t, position))
     return Cause.EARLY_MESSAGE_EDITED if again else Cause.OTHER_CONVERSATION
+
+
+def _is_said_behind(turn: Turn, position: int) -> bool:
+    # The opening of a reply says nothing: all of them are alike.
+    return turn.start > position and bool(turn.digest) and turn.role != "opening"
 
 
 def _says_the_same(was: Turn, now: Turn) -> bool:

@@ -35,7 +35,7 @@ def system(text: str = "s", tools: bytes = b"") -> Turn:
 
 
 U1, U2, U3 = ("user", "one"), ("user", "two"), ("user", "three")
-OPENING = ("opening", "")
+OPENING = ("opening", "the digest of nothing")  # all are alike
 HISTORY = (system(), U1, reply(), U2)
 UNKNOWN = Turn(0, 0, "assistant", b"", has_reasoning=True)
 
@@ -49,6 +49,7 @@ CASES = [
     (HISTORY, (system(), U1, reply(), U3), 33, Cause.EARLY_MESSAGE_EDITED),
     (HISTORY, (system(), U3, reply(), U2), 12, Cause.EARLY_MESSAGE_EDITED),
     (HISTORY, (system(), U3, OPENING), 12, Cause.OTHER_CONVERSATION),
+    ((*HISTORY, OPENING), (system(), U3, OPENING), 12, Cause.OTHER_CONVERSATION),
     ((U1, reply(), U2), (U3, reply("q")), 4, Cause.OTHER_CONVERSATION),
     (HISTORY, (system(), U1, reply("edited"), U2), 22, Cause.EARLY_MESSAGE_EDITED),
     (HISTORY, (system(), U1, U3), 20, Cause.EARLY_MESSAGE_EDITED),
