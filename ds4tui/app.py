@@ -410,6 +410,8 @@ class Ds4App(App[None], inherit_bindings=False):
         header.show(info, self._slot.opening, self.chat_view.chat.title)
 
     def _show_meters(self) -> None:
+        if not self.screen_stack:
+            return  # a last tick of the timer, while the app is closed
         stats = self._slot.assistant.stats if self._slot.assistant else None
         opening = wording.opening(self._slot.opening, self._opening_words)
         view = PanelView(stats, opening, self._server.url)
