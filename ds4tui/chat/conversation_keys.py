@@ -10,6 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import xxhash
 
@@ -37,6 +38,8 @@ class Contents:
         found = self._known.get(raw)
         if found is None:
             said = in_order(text.strip()) if is_result else text.strip()
+            if is_result and said[:1] not in ("{", "["):
+                said = text.rstrip()  # how the first line is indented says something
             found = _digest(said, *map(order_free, calls))
             self._known[raw] = found
             if len(self._known) > self._max_entries:
@@ -84,15 +87,29 @@ def shared_key(message: Message) -> bytes:
 
 
 def in_order(text: str) -> str:
-    """JSON of an object or an array with its keys in order; any other text as it is."""
+    """JSON of an object or an array with its keys in order; any other text as it is, and JSON that
+    says more than its values do: a key twice, a number that no float holds."""
     return _ordered(text) if text[:1] in ("{", "[") else text
 
 
 def _ordered(text: str) -> str:
     try:
-        return json.dumps(json.loads(text), sort_keys=True)
+        values = json.loads(text, object_pairs_hook=_only_once, parse_float=_written)
+        return json.dumps(values, sort_keys=True)
     except (ValueError, RecursionError):
         return text
+
+
+def _only_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key twice")
+    return values
+
+
+def _written(number: str) -> str:
+    # As it stands there: two that round to the same float are not the same text.
+    return f"\0{number}"
 
 
 def _digest(*parts: str) -> bytes:

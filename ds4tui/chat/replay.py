@@ -81,15 +81,20 @@ class ReplayMemory:
         known: list[Message] = []
         told = whole_replies(messages)
         question = next((m.text for m in told if m.role == "user"), "")
+        goes_on = sum(m.role != "system" for m in told) > 1
         for message in told:
             if message.role == "assistant":
                 known.append(self._with_ids(message, keys.add(message), note))
                 continue
             names = []
             if message.role == "system":
-                # What only a clock changes is the same in this conversation; what only an
-                # accounting header changes is the same in all.
-                names = [keys.opening(message, question), shared_key(message)]
+                # What only a clock changes is the same in a conversation that goes on; one that
+                # begins has the time of now. What only an accounting header changes is the same
+                # in all.
+                clocked = keys.opening(message, question)
+                if note and not goes_on:
+                    self._seen.renew(clocked, message)
+                names = [clocked, shared_key(message)] if goes_on else [shared_key(message)]
             key = keys.add(message)
             known.append(self._as_first_sent(message, names or [key], note))
         return known

@@ -31,6 +31,13 @@ class SeenMessages:
             self._messages.move_to_end(key)
         return message
 
+    def renew(self, key: bytes, message: Message) -> None:
+        """What is sent under `key` from now on."""
+        before = self._messages.pop(key, None)
+        if before is not None:
+            self._bytes -= _size(before)
+        self.note(key, message)
+
     def note(self, key: bytes, message: Message) -> None:
         """What is sent under `key`, unless something was before."""
         if key in self._messages:

@@ -2,7 +2,8 @@
 
 A header that is for somebody's accounts, and the time of day. What they stood for when a
 conversation began is kept for it: one changed character there costs all that comes after it.
-A date counts as a clock's only while it is about now, so dates that a text is about stay dates.
+Only a line that tells the time and nothing else counts, and only while it is about now: a date that
+a text is about stays what it is.
 """
 
 import re
@@ -25,7 +26,12 @@ _TIME = re.compile(
     r"(?:T|\b)\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[AaPp][Mm]\b)?(?:Z\b| ?[+-]\d\d:?\d\d\b)?"
 )
 _DAY = re.compile(r"\b(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\b")
-_CLOCK_WORDS = re.compile(r"(?i)date|time|today|now|clock|currently|day")
+_WORD = re.compile(r"[^\W\d_]+")
+# What a line may say beside a date and a time to be a clock's.
+_CLOCK_WORDS = frozenset(
+    "a and as at current currently date datetime day gmt is it local now of on s the time timestamp "
+    "timezone today todays utc zone".split()
+)
 # Clocks of clients stand in any zone, and conversations outlive midnight.
 _ABOUT_NOW = timedelta(days=2)
 _CLOCK = "\0clock"
@@ -42,11 +48,13 @@ def without_clocks(text: str, now: datetime) -> str:
 
 
 def _line(line: str, now: datetime) -> str:
-    if not _CLOCK_WORDS.search(line) or not any(_is_about(d, now) for d in _dates(line)):
+    if not any(_is_about(d, now) for d in _dates(line)):
         return line
+    alike = line
     for pattern in (*_DATES, _TIME, _DAY):
-        line = pattern.sub(_CLOCK, line)
-    return line
+        alike = pattern.sub(_CLOCK, alike)
+    words = _WORD.findall(alike.replace(_CLOCK, " ").lower())
+    return alike if _CLOCK_WORDS.issuperset(words) else line
 
 
 def _is_about(day: date, now: datetime) -> bool:

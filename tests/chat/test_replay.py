@@ -257,10 +257,6 @@ ASKED = [*QUESTION, calling('{"x": 1, "y": 2}')]
         ([*ASKED, FOUND], [*ASKED, replace(FOUND, tool_call_id="other")]),
         ([*ASKED, FOUND], [*QUESTION, calling('{"y":2,"x":1}'), FOUND]),
         (
-            [Message("system", "Now: 2030-05-17 23:58:01"), QUESTION[1]],
-            [Message("system", "Now: 2030-05-17 23:59:44"), QUESTION[1]],
-        ),
-        (
             [Message("system", "x-anthropic-billing-header: cch=1;\nHelp."), QUESTION[1]],
             [Message("system", "x-anthropic-billing-header: cch=2;\nHelp."), QUESTION[1]],
         ),
@@ -337,3 +333,45 @@ def test_messages_that_were_seen_are_bounded() -> None:
         memory.note(bytes([number] * 16), Message("user", "x" * number * 10))
         assert memory.nbytes <= 20_000
     assert memory.first(bytes([99] * 16)) is not None and memory.first(bytes(16)) is None
+
+
+def test_a_clock_stands_still_in_a_conversation_and_is_right_in_a_new_one() -> None:
+    memory = ReplayMemory(now=lambda: datetime(2030, 5, 17, 23, 58))
+    first = [Message("system", "Now: 2030-05-17 23:58:01"), QUESTION[1]]
+    later = [Message("system", "Now: 2030-05-17 23:59:44"), QUESTION[1]]
+    memory.recall(first, note=True)
+    goes_on = [*later, Message("assistant", "Yes."), Message("user", "And?")]
+    assert memory.recall(goes_on)[0] == first[0]
+    assert memory.recall(later, note=True)[0] == later[0]
+    assert memory.recall([later[0], *goes_on[1:]])[0] == later[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"a":3,"a":2}', '{"a":1,"a":2}'),
+        ("2e400", "1e400"),
+        ('{"a": 2e400}', '{"a": 1e400}'),
+        ("x = 1\n  y", "    x = 1\n  y"),
+    ],
+)
+def test_results_that_say_something_else_are_told_as_they_are(one: str, other: str) -> None:
+    def asked(result: str) -> list[Message]:
+        return [*QUESTION, calling("{}"), Message("tool", result, tool_call_id="id0")]
+
+    told, told_again = sent_twice(asked(one), asked(other))
+    assert (told[-1].text, told_again[-1].text) == (one, other)
+
+
+def test_a_system_text_that_was_edited_is_told_as_it_is_now() -> None:
+    first = [
+        Message("system", "The meeting time is 2030-05-17 10:00. Answer with it."),
+        QUESTION[1],
+    ]
+    again = [
+        Message("system", "The meeting time is 2030-05-17 15:30. Answer with it."),
+        QUESTION[1],
+    ]
+    more = [Message("assistant", "Yes."), Message("user", "And?")]
+    told, told_again = sent_twice([*first, *more], [*again, *more])
+    assert (told[0], told_again[0]) == (first[0], again[0])

@@ -133,7 +133,8 @@ def test_histories_in_any_layout_extend_what_is_resident(
         except TemplateError:
             return  # two calls at once, say
         assert resident.common_prefix(prompt) == len(resident)
-        assert chat_format.render(memory.recall(client.sent()), [READ]) == prompt
+        if len(resident):  # a conversation that begins anew has the time of now
+            assert chat_format.render(memory.recall(client.sent()), [READ]) == prompt
         ids, text, calls = reply(client, chat_format.tokenizer)
         memory.remember(client.sent(), text, ids, calls)
         resident = prompt.extended(ids)
