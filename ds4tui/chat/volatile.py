@@ -29,8 +29,8 @@ _DAY = re.compile(r"\b(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:
 _WORD = re.compile(r"[^\W\d_]+")
 # What a line may say beside a date and a time to be a clock's.
 _CLOCK_WORDS = frozenset(
-    "a and as at current currently date datetime day gmt is it local now of on s the time timestamp "
-    "timezone today todays utc zone".split()
+    "a and as at current currently date datetime day gmt is it local now of on s the time "
+    "timestamp timezone today todays utc zone".split()
 )
 # Clocks of clients stand in any zone, and conversations outlive midnight.
 _ABOUT_NOW = timedelta(days=2)

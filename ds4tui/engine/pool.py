@@ -206,6 +206,8 @@ class Pool:
         """
         plan = session.plan(wanted, outline)
         tokens = plan.prompt + 1
+        if not self._can_ever_fit(session, plan, tokens):
+            raise self._refusal(session, plan, tokens)  # nothing goes for what cannot be had
         if self._has_room(session, plan, tokens):
             return plan
         resting = [s for s in self.sessions if s is not session and s.number not in set(busy)]
@@ -219,8 +221,17 @@ class Pool:
         plan = session.plan(wanted, outline, puts_away=False)
         if self._has_room(session, plan, tokens):
             return plan
+        raise self._refusal(session, plan, tokens)
+
+    def _can_ever_fit(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
+        """Whether giving up all that is held, in every session, could be enough."""
+        held = self.memory.nbytes + sum(other.kv_bytes for other in self.sessions)
+        needed = session.growth_bytes(tokens, plan)
+        return not needed or needed <= self._loaded.available_bytes() + held
+
+    def _refusal(self, session: Session, plan: SyncPlan, tokens: int) -> OutOfMemory:
         needed, available = session.growth_bytes(tokens, plan), self._loaded.available_bytes()
-        raise OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
+        return OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
 
     def _has_room(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
         """Whether a state of `tokens` rows can be had; parked things make way for it."""

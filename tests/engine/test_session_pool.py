@@ -172,6 +172,20 @@ def test_resting_sessions_make_way_before_a_request_is_refused() -> None:
     assert raised.value.needed_bytes > raised.value.available_bytes
 
 
+def test_what_can_never_fit_is_refused_before_anything_makes_way() -> None:
+    available = [1 << 40]
+    pool = pool_of(2, available_bytes=lambda: available[0])
+    for first in range(4):  # two of them are parked then
+        serve(pool, [first, *range(100, 180)])
+    before = [session.timeline for session in pool.sessions], pool.memory.parked_count
+    assert before[1] == 2
+    available[0] = 20_000
+    with pytest.raises(OutOfMemory):
+        serve(pool, [9, *range(200)] * 15)
+    assert ([session.timeline for session in pool.sessions], pool.memory.parked_count) == before
+    assert not pool.memory.drain_notes()
+
+
 def test_what_would_be_put_away_goes_before_a_request_is_refused() -> None:
     available = [1 << 40]
     pool = pool_of(1)
