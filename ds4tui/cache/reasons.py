@@ -3,13 +3,14 @@ why, what becomes of the old branch and how many tokens it holds."""
 
 from ds4tui.cache.candidates import Situation, Way
 from ds4tui.cache.causes import Cause
-from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS
+from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS, HeldRows
 
 _PLACES = {
     "live": "the live state",
     "parked": "a parked branch",
     "segment": "a kept segment",
     "page": "the disk",
+    "session": "another session",
 }
 
 
@@ -75,10 +76,15 @@ def _again(situation: Situation, way: Way, held: int) -> str:
     return f"{tokens(replayed)} before that evaluated again from {way.kept:,}, {where}"
 
 
+def _kind(held: HeldRows) -> str:
+    # Other sessions' live rows come as segments without a number of the tier's.
+    return "session" if held.kind == "segment" and held.holder_id < 0 else held.kind
+
+
 def _places(situation: Situation, way: Way) -> str:
     """Where the kept rows come from; "" if all are the live state's."""
     counts: dict[str, int] = {}
-    kinds = {held.holder_id: held.kind for held in situation.offers.rows}
+    kinds = {held.holder_id: _kind(held) for held in situation.offers.rows}
     base = {"live": "live", "parked": "parked", "fresh": ""}[way.base]
     if way.base_rows:
         counts[base] = way.base_rows

@@ -313,7 +313,15 @@ class Session:
         """What other sessions hold of `wanted`, as rows that can be copied."""
         found = ((other, other.timeline) for other in self.neighbours if len(other.timeline))
         held = (
-            HeldRows(-other.number, "segment", 0, len(t), t.common_prefix(wanted))
+            HeldRows(
+                -other.number,
+                "segment",
+                0,
+                len(t),
+                t.common_prefix(wanted),
+                outline=other.outline,
+                spans=t.spans,
+            )
             for other, t in found
         )
         return tuple(rows for rows in held if rows.common)

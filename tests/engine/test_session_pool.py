@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ds4tui.cache.causes import Cause
+from ds4tui.cache.outline import Turn
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.pool import Busy, Candidate, Pool, best, is_worth_waiting
@@ -170,6 +171,18 @@ def test_resting_sessions_make_way_before_a_request_is_refused() -> None:
     with pytest.raises(OutOfMemory) as raised:
         serve(pool, [9, *range(200)] * 9)
     assert raised.value.needed_bytes > raised.value.available_bytes
+
+
+def test_rows_of_another_session_are_told_as_that_and_why_not_more() -> None:
+    pool = pool_of(2)
+    outlines = [
+        (Turn(0, 40, "system", b"s"), Turn(40, 100, "user", words)) for words in (b"one", b"other")
+    ]
+    first, second = ([*range(10, 50), *[100 + n] * 60] for n in range(2))
+    drain(pool.sessions[0].sync(Timeline.of(first), outline=outlines[0]))
+    plan = pool.sessions[1].plan(Timeline.of(second), outlines[1])
+    assert plan.cause is Cause.OTHER_CONVERSATION and plan.kept == 40
+    assert "40 from another session" in plan.reason
 
 
 def test_what_can_never_fit_is_refused_before_anything_makes_way() -> None:
