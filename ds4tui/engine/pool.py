@@ -207,7 +207,8 @@ class Pool:
         plan = session.plan(wanted, outline)
         tokens = plan.prompt + 1
         if not self._can_ever_fit(session, plan, tokens):
-            raise self._refusal(session, plan, tokens)  # nothing goes for what cannot be had
+            # Nothing makes way for what cannot be had.
+            raise self._refusal(session, session.plan(wanted, outline, puts_away=False), tokens)
         if self._has_room(session, plan, tokens):
             return plan
         resting = [s for s in self.sessions if s is not session and s.number not in set(busy)]
