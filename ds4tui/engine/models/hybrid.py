@@ -8,26 +8,23 @@ What the files hold otherwise than the models mean it:
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader, Order
-from ds4tui.engine.models.decoder import DecoderConfig, gated
+from ds4tui.engine.models.decoder import DecoderConfig
+from ds4tui.engine.models.feed_forwards import ReadFeedForward
 from ds4tui.engine.models.keys import block_count, block_shape, count, impossible, rotary_values
 from ds4tui.engine.models.rotation import Rotation
 from ds4tui.kernels.block import AttentionWeights, BlockShape, BlockWeights
 from ds4tui.kernels.choice import AnyWeights
 from ds4tui.kernels.delta import DeltaBlockWeights, DeltaShape, DeltaWeights
-from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights, GatedWeights
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.rope import neighbours
 
 log = logging.getLogger(__name__)
-
-ReadFeedForward = Callable[[LayerLoader, str], FeedForwardWeights]
 
 FULL_ATTENTION_INTERVAL = 4  # blocks 3, 7, .. attend, unless the file says otherwise
 
@@ -64,37 +61,6 @@ def hybrid(
         read_block=read_block,
         blocks_left_out=_next_token_blocks(gguf),
     )
-
-
-def dense(gguf: GGUFFile) -> ReadFeedForward:
-    width, inner = count(gguf, ".embedding_length"), count(gguf, ".feed_forward_length")
-    return lambda loader, at: gated(loader, at, width, inner)
-
-
-def experts(gguf: GGUFFile) -> ReadFeedForward:
-    """Experts and the one that all rows share."""
-    width, inner = count(gguf, ".embedding_length"), count(gguf, ".expert_feed_forward_length")
-    number, used = count(gguf, ".expert_count"), count(gguf, ".expert_used_count")
-    shared_inner = count(gguf, ".expert_shared_feed_forward_length")
-    if used > number:
-        raise impossible(gguf, f"{used} of {number} experts cannot be used.")
-
-    def read(loader: LayerLoader, at: str) -> ExpertsWeights:
-        return ExpertsWeights(
-            router=loader.exact_matrix(at + "ffn_gate_inp", number, width),
-            gate=loader.stack(at + "ffn_gate_exps", number, inner, width),
-            up=loader.stack(at + "ffn_up_exps", number, inner, width),
-            down=loader.stack(at + "ffn_down_exps", number, width, inner),
-            used=used,
-            shared=GatedWeights(
-                gate=loader.matrix(at + "ffn_gate_shexp", shared_inner, width),
-                up=loader.matrix(at + "ffn_up_shexp", shared_inner, width),
-                down=loader.matrix(at + "ffn_down_shexp", width, shared_inner),
-            ),
-            shared_gate=loader.row(at + "ffn_gate_inp_shexp.weight", width),
-        )
-
-    return read
 
 
 # -- shapes ------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ Their files have the value heads tiled: the first of every key head, then the se
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.decoder import DecoderConfig
-from ds4tui.engine.models.hybrid import dense, experts, hybrid
+from ds4tui.engine.models.feed_forwards import dense, experts_and_shared
+from ds4tui.engine.models.hybrid import hybrid
 
 
 def qwen35(gguf: GGUFFile) -> DecoderConfig:
@@ -14,4 +15,4 @@ def qwen35(gguf: GGUFFile) -> DecoderConfig:
 
 
 def qwen35moe(gguf: GGUFFile) -> DecoderConfig:
-    return hybrid(gguf, experts(gguf), tiled=True, sections=True)
+    return hybrid(gguf, experts_and_shared(gguf), tiled=True, sections=True)

@@ -2,9 +2,10 @@
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.decoder import DecoderConfig
-from ds4tui.engine.models.hybrid import experts, hybrid
+from ds4tui.engine.models.feed_forwards import experts_and_shared
+from ds4tui.engine.models.hybrid import hybrid
 
 
 def qwen3next(gguf: GGUFFile) -> DecoderConfig:
     """Raises GGUFError for missing or impossible keys."""
-    return hybrid(gguf, experts(gguf), tiled=False)
+    return hybrid(gguf, experts_and_shared(gguf), tiled=False)

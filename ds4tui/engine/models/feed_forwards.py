@@ -1,0 +1,57 @@
+"""What reads the feed-forward of a block: one for all rows, or experts that a router chooses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.layers import LayerLoader
+from ds4tui.engine.models.decoder import gated
+from ds4tui.engine.models.keys import count, impossible
+from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights, GatedWeights
+
+# Of the tensors whose names begin with the text.
+ReadFeedForward = Callable[[LayerLoader, str], FeedForwardWeights]
+ReadExperts = Callable[[LayerLoader, str], ExpertsWeights]
+
+
+def dense(gguf: GGUFFile) -> ReadFeedForward:
+    """Raises GGUFError for missing or impossible keys, as those below."""
+    width, inner = count(gguf, ".embedding_length"), count(gguf, ".feed_forward_length")
+    return lambda loader, at: gated(loader, at, width, inner)
+
+
+def experts(gguf: GGUFFile) -> ReadExperts:
+    width, inner = count(gguf, ".embedding_length"), count(gguf, ".expert_feed_forward_length")
+    number, used = count(gguf, ".expert_count"), count(gguf, ".expert_used_count")
+    if used > number:
+        raise impossible(gguf, f"{used} of {number} experts cannot be used.")
+
+    def read(loader: LayerLoader, at: str) -> ExpertsWeights:
+        return ExpertsWeights(
+            router=loader.exact_matrix(at + "ffn_gate_inp", number, width),
+            gate=loader.stack(at + "ffn_gate_exps", number, inner, width),
+            up=loader.stack(at + "ffn_up_exps", number, inner, width),
+            down=loader.stack(at + "ffn_down_exps", number, width, inner),
+            used=used,
+        )
+
+    return read
+
+
+def experts_and_shared(gguf: GGUFFile) -> ReadExperts:
+    """Experts, and the one that all rows share."""
+    read_experts, width = experts(gguf), count(gguf, ".embedding_length")
+    inner = count(gguf, ".expert_shared_feed_forward_length")
+
+    def read(loader: LayerLoader, at: str) -> ExpertsWeights:
+        return replace(
+            read_experts(loader, at),
+            shared=GatedWeights(
+                gate=loader.matrix(at + "ffn_gate_shexp", inner, width),
+                up=loader.matrix(at + "ffn_up_shexp", inner, width),
+                down=loader.matrix(at + "ffn_down_shexp", width, inner),
+            ),
+            shared_gate=loader.row(at + "ffn_gate_inp_shexp.weight", width),
+        )
+
+    return read
