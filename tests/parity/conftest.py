@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-import mlx.core as mx
 import pytest
+
+from tests.devices import on_cpu
 
 
 @pytest.fixture(scope="package", autouse=True)
 def on_the_cpu() -> Iterator[None]:
-    device = mx.default_device()
-    mx.set_default_device(mx.Device(mx.DeviceType.cpu))
-    yield
-    mx.set_default_device(device)
+    with on_cpu():
+        yield
