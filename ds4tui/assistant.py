@@ -149,15 +149,18 @@ class Assistant:
         if tools and not may_call:
             sampling = self._without_calls(sampling)
 
-        def remember(event: Event) -> None:
-            told = reader.read(event)
+        def keep(reply: Finished) -> None:
+            self._latest.put(rendering.timeline.extended(reply.token_ids))
             # After a stop string, or with control tokens, the sampled ids say more than was shown:
             # such a reply is rendered from its text, so that no state holds what nobody saw.
-            if isinstance(event, Finished):
-                self._latest.put(rendering.timeline.extended(event.token_ids))
-            if isinstance(event, Finished) and not self._says_more(event):
+            if not self._says_more(reply):
                 with self._lock:
-                    self._replay.remember(messages, reader.text, event.token_ids, reader.calls)
+                    self._replay.remember(messages, reader.text, reply.token_ids, reader.calls)
+
+        def remember(event: Event) -> None:
+            told = reader.read(event)
+            if isinstance(event, Finished):
+                keep(event)
             for each in told:
                 listener(each)
 
