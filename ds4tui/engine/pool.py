@@ -82,16 +82,18 @@ class Busy:
 def is_worth_waiting(
     prompt: int, kept: int, busy_common: int, busy_live: int, is_decoding: bool
 ) -> bool:
-    """Whether a request of `prompt` tokens should wait for a busy session that will hold
-    `busy_common` of them, rather than go where `kept` are kept at once.
+    """Whether a request of `prompt` tokens should wait for a busy session, which wants
+    `busy_common` of them and holds `busy_live` rows, rather than go where `kept` are kept at once.
 
-    While that one still evaluates what both begin with, the same work would be done twice. Once
-    it decodes its rows can be copied, unless the request goes on from all `busy_live` tokens of
-    it: that is the same conversation, and its jobs wait for each other.
+    While that one still evaluates what both begin with, the same work would be done twice; as soon
+    as it is past that its rows can be copied. Once it decodes, a request that goes on from all
+    `busy_live` rows of it is the same conversation, whose jobs wait for each other; one that is
+    wholly among them is not.
     """
     if is_decoding:
-        return busy_common == busy_live and busy_common >= kept
-    return busy_common - kept >= WAIT_SHARE * prompt
+        return busy_common == busy_live < prompt and busy_common >= kept
+    elsewhere = kept if kept > busy_live else 0  # else they are this one's rows, so far
+    return busy_live < busy_common and busy_common - elsewhere >= WAIT_SHARE * prompt
 
 
 class Pool:
@@ -121,7 +123,7 @@ class Pool:
             session.neighbours = tuple(s for s in self.sessions if s is not session)
             session.shares_room = self._shares_room
             session.emptied = loaded.emptied
-        self.disk = loaded.disk
+        self.disk, self.no_disk = loaded.disk, loaded.no_disk
         self.storing = (
             Storing(self.disk, self.memory, self.sessions) if self.disk is not None else None
         )

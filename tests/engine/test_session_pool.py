@@ -119,6 +119,11 @@ def test_who_waits_for_a_busy_session() -> None:
     # While it evaluates what both begin with, the same would be done twice.
     assert is_worth_waiting(1000, 0, busy_common=900, busy_live=10, is_decoding=False)
     assert not is_worth_waiting(1000, 500, busy_common=900, busy_live=10, is_decoding=False)
+    # Its own rows, so far, are no reason to begin; that it is past what both have in common is.
+    assert is_worth_waiting(1000, 600, busy_common=900, busy_live=600, is_decoding=False)
+    assert not is_worth_waiting(1000, 900, busy_common=900, busy_live=900, is_decoding=False)
+    # One that is wholly there needs nothing more of it.
+    assert not is_worth_waiting(1000, 999, busy_common=1000, busy_live=1000, is_decoding=True)
     # Its rows can be copied once it decodes, but the same conversation waits for its reply.
     assert not is_worth_waiting(1000, 900, busy_common=900, busy_live=950, is_decoding=True)
     assert is_worth_waiting(1000, 900, busy_common=950, busy_live=950, is_decoding=True)

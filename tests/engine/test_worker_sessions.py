@@ -84,6 +84,48 @@ def test_jobs_of_the_same_conversation_wait_for_each_other(two: Bench) -> None:
     assert side.of_type(Decision)[0].session == 2
 
 
+def both_at_once(bench: Bench, first: list[int], second: list[int]) -> tuple[list[str], Decision]:
+    """Ask `second` while `first` is read; who decided and ended, in order, and its decision."""
+    events: list[Event] = []
+    gate = Gate(bench.model)
+    ask = replace(GREEDY, max_tokens=40)
+    _, log = bench.submit(first, ask, "agent", events.append)
+    gate.wait_reached()
+    _, later = bench.submit(second, ask, "agent", events.append)
+    gate.open()
+    assert finished(log).token_ids and finished(later).token_ids
+    told = [e for e in events if isinstance(e, Decision | Finished)]
+    order = [f"{type(e).__name__} {e.job_id[-1]}" for e in told]
+    return order, later.of_type(Decision)[0]
+
+
+def test_the_same_prompt_twice_waits_for_the_rows_and_not_for_the_reply(two: Bench) -> None:
+    order, decision = both_at_once(two, LONG, LONG)
+    assert order[:2] == ["Decision 1", "Decision 2"]
+    assert (decision.session, decision.kept, decision.evaluated) == (2, 599, 1)
+    assert decision.reason.endswith("is resident in another session")
+
+
+def test_who_begins_alike_waits_no_longer_than_what_is_alike_takes(two: Bench) -> None:
+    events: list[Event] = []
+    gate = Gate(two.model)
+    _, log = two.submit([*LONG, *[5] * 2000], GREEDY, "agent", events.append)
+    gate.wait_reached()
+    _, later = two.submit([*LONG, 4, 4], GREEDY, "agent", events.append)
+    gate.open()
+    assert finished(log) and finished(later)
+    decision = later.of_type(Decision)[0]
+    assert (decision.session, decision.evaluated) == (2, 2)
+    read = [e for e in events[: events.index(decision)] if isinstance(e, PrefillProgress)]
+    assert len(LONG) <= read[-1].done < 1000
+
+
+def test_who_goes_on_from_the_prompt_waits_for_the_first_token_of_the_reply(two: Bench) -> None:
+    order, decision = both_at_once(two, LONG, [*LONG, 4, 4])
+    assert order[:2] == ["Decision 1", "Decision 2"]
+    assert (decision.session, decision.evaluated) == (2, 2)
+
+
 def test_a_failure_in_one_session_is_not_the_other_s(two: Bench) -> None:
     finished(two.run())
 
