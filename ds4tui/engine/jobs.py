@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from ds4tui.cache.plan import SyncPlan
 from ds4tui.engine.detokenizer import StreamDetokenizer
+from ds4tui.engine.failures import let_go
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.pool import Busy, Pool
 from ds4tui.engine.requests import GenerateRequest
@@ -268,6 +269,7 @@ class Generation:
             _log.error("%s failed", self.job.job_id, exc_info=exc)
         if self._prefill is not None and self.session.state_name is not SessionState.POISONED:
             self.session.poison(f"a job failed: {type(exc).__name__}: {exc}")
+        let_go(error)
         self.ending = Failed(self.job.job_id, error, self.usage)
 
     def _translated(self, exc: Exception) -> Ds4Error:

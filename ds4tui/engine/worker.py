@@ -20,6 +20,7 @@ from functools import partial
 
 from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.books import Books, counted
+from ds4tui.engine.failures import let_go
 from ds4tui.engine.jobs import Generation, Job, check_request
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.pool import Pool
@@ -132,6 +133,8 @@ class Engine:
             return
         except BaseException as exc:  # whatever it is: who waits for the model must be told
             _log.error("the model could not be loaded: %s", exc)
+            _log.debug("where that was", exc_info=exc)
+            let_go(exc)  # what is loaded of it
             self._give_up(exc if isinstance(exc, Exception) else EngineError(f"Loading: {exc!r}"))
             return
         try:
@@ -226,8 +229,7 @@ class Engine:
         books.note_memory()
         if work.ending is None:
             self._at_work.add(work, work.job.request.origin)
-        # Who waits for a session may find one, or rows to copy, now.
-        self._may_begin |= work.ending is not None or work.is_decoding is not was_decoding
+        self._may_begin |= _may_let_others_begin(work, was_decoding)
         self._publish(work, books)
         if work.ending is not None:
             self._count(work, pool)
@@ -320,6 +322,14 @@ class Engine:
         self._obey_calls(may_block=False)
         self._stats = replace(self._stats, state="closed", job_id="", origin="", queued_jobs=0)
         self._ready.set()
+
+
+def _may_let_others_begin(work: Generation, was_decoding: bool) -> bool:
+    """Whether who waits for a session may find one, or rows to copy, after this step: a job that
+    is over, a chunk, or the first token by which a reply parts from other prompts."""
+    if work.ending is not None or not was_decoding:
+        return True
+    return len(work.session.timeline) == len(work.job.request.timeline) + 1
 
 
 def _room_bytes(before: int, loaded: LoadedModel) -> int:
