@@ -1,6 +1,7 @@
 """The messages of a conversation, as values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Literal, get_args
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -27,6 +28,33 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A picture in a message: `data` is the file as it was given (PNG, JPEG, ..), `at` the
+    character of the message's text before which it stands, `name` what people call it. Nothing
+    is known of the pixels: recognising it is the vision model's."""
+
+    data: bytes = field(repr=False)
+    at: int = 0
+    name: str = ""
+    _digest: bytes = field(default=b"", init=False, repr=False, compare=False)
+
+    @property
+    def digest(self) -> bytes:
+        """blake2b of the data, 16 bytes: its identity where nothing is decoded. Told once."""
+        if not self._digest:
+            object.__setattr__(self, "_digest", blake2b(self.data, digest_size=16).digest())
+        return self._digest
+
+    def moved(self, at: int) -> "Image":
+        """The same picture at another place of a text."""
+        if at == self.at:
+            return self
+        image = Image(self.data, at, self.name)
+        object.__setattr__(image, "_digest", self._digest)
+        return image
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn. `sampled_ids` are the tokens the model really produced for an assistant turn
     (without its end-of-turn token); with them the turn renders to exactly what is resident:
@@ -34,6 +62,8 @@ class Message:
 
     `reasoning` and `tool_calls` belong to assistant turns, beside the visible `text`;
     `tool_call_id` and `name` (of the tool) to a tool's result, which is the `text`.
+    `images` stand in texts of users and in results of tools, in the order of their places;
+    several may stand at one place.
     """
 
     role: Role
@@ -43,3 +73,4 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     name: str = ""
+    images: tuple[Image, ...] = ()
