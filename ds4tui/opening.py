@@ -14,6 +14,7 @@ import xxhash
 from ds4tui.assistant import Assistant, ModelInfo
 from ds4tui.cache.causes import Cause
 from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.kvtally import DiskStats
 from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.saved_replies import SavedReplies
@@ -89,6 +90,7 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
     from ds4tui.engine.models.registry import load_model
 
     model = load_model(gguf, settings, policy=settings.weights_policy())
+    disk = _disk(name, gguf, model, settings)
     return LoadedModel(
         name=name,
         model=model,
@@ -98,12 +100,15 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
         give_back=mx.clear_cache,
         sessions=settings.sessions,
         emptied=Cause.MODEL_CHANGED if _opened and _opened[-1] != name else None,
-        disk=_disk(name, gguf, model, settings),
+        disk=disk if isinstance(disk, DiskTier) else None,
+        no_disk=disk if isinstance(disk, DiskStats) else None,
     )
 
 
-def _disk(name: str, gguf: GGUFFile, model: "Model", settings: Settings) -> DiskTier | None:
-    """None if it is off, or there can be none: the model works without."""
+def _disk(
+    name: str, gguf: GGUFFile, model: "Model", settings: Settings
+) -> DiskTier | DiskStats | None:
+    """None if it is off; what is wrong if there can be none: the model works without."""
     from ds4tui.engine.disk_identity import model_identity
 
     if settings.kv_disk == "off":
@@ -113,7 +118,7 @@ def _disk(name: str, gguf: GGUFFile, model: "Model", settings: Settings) -> Disk
         disk = DiskTier(settings.kv_dir, settings.kv_budget_bytes, identity, label=name)
     except (StoreError, OSError) as exc:
         log.warning("KV states are not kept on disk: %s", exc)
-        return None
+        return DiskStats(folder=str(settings.kv_dir), why_not=str(exc))
     log.info("KV states on disk: %s", disk.stats)
     return disk
 

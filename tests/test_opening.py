@@ -8,6 +8,7 @@ from ds4tui.config import Settings
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import GGUFError, ModelNotFound
 from ds4tui.opening import chunk_sizes, open_assistant
+from ds4tui.selftest.tiny_model import write_tiny_model
 from tests.fakes import EventLog
 
 
@@ -28,6 +29,19 @@ def test_chunk_sizes_are_a_fixed_set_that_gets_smaller() -> None:
     assert chunk_sizes(512) == tuple(range(512, 0, -32))
     assert chunk_sizes(100) == (100, 96, 64, 32)
     assert chunk_sizes(32) == (32,)
+
+
+def test_a_folder_that_cannot_hold_states_is_told_and_the_model_works(tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text("a file is where the folder should be")
+    write_tiny_model(tmp_path / "tiny.gguf")
+    settings = replace(Settings(), data_dir=tmp_path, kv_disk="on")
+    assistant = open_assistant(str(tmp_path / "tiny.gguf"), settings, lambda words: None)
+    try:
+        told = assistant.stats.disk
+        assert told is not None and not told.is_writer
+        assert told.folder == str(tmp_path / "kv") and "cannot hold KV records" in told.why_not
+    finally:
+        assistant.close()
 
 
 @pytest.mark.real_model

@@ -234,7 +234,7 @@ class Keeper:
             entry.head = replace(head, arrays=())
             entry.nbytes, entry.mtime_ns, entry.host = written.st_size, written.st_mtime_ns, None
             self.used_bytes += written.st_size
-        self._tally.stored(written.st_size, seconds)
+        self._tally.stored(head.kind, written.st_size, seconds)
         row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
         self._index.put([row])
         self.note_uses()

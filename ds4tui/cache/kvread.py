@@ -93,7 +93,7 @@ class Reader:
 
     def loaded(self, entry: Entry, nbytes: int, seconds: float) -> None:
         """Count a load, which is a use."""
-        self._tally.loaded(nbytes, seconds)
+        self._tally.loaded(entry.head.tokens, nbytes, seconds)
         self._keeper.touch([entry], is_hit=True)
 
     def _path(self, entry: Entry) -> Path:

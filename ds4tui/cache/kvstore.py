@@ -82,8 +82,11 @@ class DiskTier:
         self.rates: Rates = DEFAULT_RATES
         self._identity, self._label, self._clock = identity, label[:_TEXT_MAX], clock
         self._lock, self._tally, self._books = threading.RLock(), Tally(), Books(identity)
+        self._failed = ""
         books = self._books, self._lock, self._tally
+        began = time.perf_counter()
         self._keeper = Keeper(folder, budget_bytes, *books, clock=clock, floor=floor_bytes)
+        self._opened_ms = (time.perf_counter() - began) * 1e3
         self._queue = WriteQueue(self._keeper.store, queue_bytes)
         self._keeper.is_stopped = self._queue.is_stopped
         self._reader = Reader(self._books, self._lock, self._keeper, self._tally)
@@ -292,6 +295,8 @@ class DiskTier:
             folder=str(keeper.path),
             is_writer=not keeper.why_not,
             why_not=keeper.why_not,
+            failed=self._failed,
+            opened_ms=self._opened_ms,
             budget_bytes=keeper.budget_bytes,
             used_bytes=keeper.used_bytes,
             free_bytes=keeper.free_bytes,
@@ -300,6 +305,7 @@ class DiskTier:
             pages=sum(entry.head.kind == "page" for entry in ours),
             snapshots=sum(entry.head.kind == "snapshot" for entry in ours),
             pinned=sum(entry.is_pinned for entry in entries),
+            anchors=sum(entry.is_anchor for entry in ours),
             tokens=sum(entry.head.tokens for entry in ours),
             queued_bytes=self._queue.nbytes,
         )
@@ -308,6 +314,12 @@ class DiskTier:
         """Bytes a second of what was loaded lately; None if that was too little to tell."""
         counted = self._tally.stats()
         return counted.load_bytes_per_s if counted.loaded_bytes >= _RATED_BYTES_MIN else None
+
+    def give_up(self, why: str) -> None:
+        """Who stores here stores nothing more: told to people, and in `stats.failed`."""
+        self._failed = why
+        self._tally.fault("engine")
+        self._tally.note("failed", f"nothing more is stored: {why}")
 
     def drain_notes(self) -> tuple[CacheNote, ...]:
         """What happened since the last call, oldest first."""

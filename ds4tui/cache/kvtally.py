@@ -4,6 +4,7 @@ import threading
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from ds4tui.cache.kvformat import RecordKind
 from ds4tui.cache.memory_tier import CacheNote
 
 _NOTES_KEPT = 256  # if nobody drains them
@@ -16,11 +17,14 @@ _RATE_BYTES = 4 << 30
 class DiskStats:
     """The disk tier at one moment. `faults` and `evictions` are (word, count). `used_bytes` is
     of all files in the folder: `other_models_bytes` and `stray_bytes` (files that are no
-    readable records) are parts of it. Rates are 0 until something was moved."""
+    readable records) are parts of it. Rates are 0 until something was moved. `merged_bytes` were
+    written to make larger pages of small ones, and are not in `stored_bytes`."""
 
     folder: str = ""
     is_writer: bool = False
     why_not: str = ""  # it does not write, in words
+    failed: str = ""  # the engine stores nothing more, in words
+    opened_ms: float = 0.0  # what it took to open the folder
     budget_bytes: int = 0
     used_bytes: int = 0
     other_models_bytes: int = 0
@@ -29,15 +33,22 @@ class DiskStats:
     pages: int = 0
     snapshots: int = 0
     pinned: int = 0
+    anchors: int = 0  # ends of system prompts
     tokens: int = 0  # positions in all pages of this model
     queued_bytes: int = 0
     hits: int = 0  # records that were loaded
     misses: int = 0  # timelines of which nothing was there
     stores: int = 0  # records that were written
+    merges: int = 0  # larger pages that were made of small ones
+    loaded_tokens: int = 0
     loaded_bytes: int = 0
     stored_bytes: int = 0
+    stored_snapshot_bytes: int = 0  # a part of it
+    merged_bytes: int = 0
     load_bytes_per_s: float = 0.0
     store_bytes_per_s: float = 0.0
+    last_load_bytes_per_s: float = 0.0
+    last_store_bytes_per_s: float = 0.0
     evictions: tuple[tuple[str, int], ...] = ()
     faults: tuple[tuple[str, int], ...] = ()
 
@@ -48,8 +59,10 @@ class _Rate:
 
     nbytes: float = 0.0
     seconds: float = 0.0
+    last_per_s: float = 0.0
 
     def add(self, nbytes: int, seconds: float) -> None:
+        self.last_per_s = nbytes / seconds if seconds > 0 else 0.0
         if self.nbytes > _RATE_BYTES:
             self.nbytes, self.seconds = self.nbytes / 2, self.seconds / 2
         self.nbytes += nbytes
@@ -67,8 +80,9 @@ class Tally:
         self._evictions: Counter[str] = Counter()
         self._notes: deque[CacheNote] = deque(maxlen=_NOTES_KEPT)
         self._load_rate, self._store_rate = _Rate(), _Rate()
-        self._hits = self._misses = self._stores = 0
-        self._loaded_bytes = self._stored_bytes = 0
+        self._hits = self._misses = self._stores = self._merges = 0
+        self._loaded_bytes = self._loaded_tokens = 0
+        self._stored_bytes = self._snapshot_bytes = self._merged_bytes = 0
         self._missed: bytes | None = None
 
     def fault(self, word: str, count: int = 1) -> None:
@@ -89,17 +103,24 @@ class Tally:
             self._notes.clear()
         return notes
 
-    def loaded(self, nbytes: int, seconds: float) -> None:
+    def loaded(self, tokens: int, nbytes: int, seconds: float) -> None:
         with self._lock:
             self._hits += 1
+            self._loaded_tokens += tokens
             self._loaded_bytes += nbytes
             self._load_rate.add(nbytes, seconds)
 
-    def stored(self, nbytes: int, seconds: float) -> None:
+    def stored(self, kind: RecordKind, nbytes: int, seconds: float) -> None:
         with self._lock:
             self._stores += 1
             self._stored_bytes += nbytes
+            self._snapshot_bytes += nbytes if kind == "snapshot" else 0
             self._store_rate.add(nbytes, seconds)
+
+    def merged(self, nbytes: int) -> None:
+        with self._lock:
+            self._merges += 1
+            self._merged_bytes += nbytes
 
     def missed(self, digest: bytes) -> None:
         """Nothing was there of the timeline of that digest; asked again, it counts once."""
@@ -114,10 +135,16 @@ class Tally:
                 hits=self._hits,
                 misses=self._misses,
                 stores=self._stores,
+                merges=self._merges,
+                loaded_tokens=self._loaded_tokens,
                 loaded_bytes=self._loaded_bytes,
                 stored_bytes=self._stored_bytes,
+                stored_snapshot_bytes=self._snapshot_bytes,
+                merged_bytes=self._merged_bytes,
                 load_bytes_per_s=self._load_rate.per_s,
                 store_bytes_per_s=self._store_rate.per_s,
+                last_load_bytes_per_s=self._load_rate.last_per_s,
+                last_store_bytes_per_s=self._store_rate.last_per_s,
                 evictions=tuple(sorted(self._evictions.items())),
                 faults=tuple(sorted(self._faults.items())),
             )

@@ -74,7 +74,8 @@ class Books:
             "snapshot_bytes": memory.snapshot_bytes,
             "cache_budget_bytes": memory.budget_bytes,
         }
-        self._disk = self._pool.disk.stats if self._pool.disk is not None else None
+        disk = self._pool.disk
+        self._disk = disk.stats if disk is not None else self._pool.no_disk
 
     def decided(self, decision: Decision) -> None:
         what = self._what.get(decision.session, "")

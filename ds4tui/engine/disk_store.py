@@ -10,7 +10,7 @@ the rest. What is stored already is never copied.
       when the job has ended, all of it. What memory lets go of is stored before, what is left
       when the engine closes as far as the deadline allows.
   (4) Conversations below MIN_TOKENS are not stored: they are computed again as quickly.
-  (5) Storing never harms: what fails is logged, and no more is stored.
+  (5) Storing never harms: what fails is logged and told, and no more is stored.
 """
 
 import logging
@@ -183,6 +183,7 @@ class Storing:
     def _fail(self, exc: Exception) -> None:
         _log.error("nothing more is stored on disk", exc_info=exc)
         self.failed = f"{type(exc).__name__}: {exc}"
+        self._disk.give_up(self.failed)
 
     def _piece(self, session: Session, wait_s: float) -> bool:
         shelf = self._shelf(session)

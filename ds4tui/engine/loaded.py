@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ds4tui.cache.causes import Cause
 from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.kvtally import DiskStats
 from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.session import CHUNK_SIZES
 from ds4tui.engine.session import Model as SessionModel
@@ -41,8 +42,8 @@ class LoadedModel:
     returns what an allocator keeps of what was freed. `sessions` live states are resident at
     once. What is put away beside them takes at most `put_away_bytes`; None: what they leave of
     the memory there is (cache/pools.py). `disk` keeps what shall outlive the process; the engine
-    closes it. `emptied` is why a conversation that goes on finds
-    nothing resident.
+    closes it; `no_disk` says why there is none though one is wanted. `emptied` is why a
+    conversation that goes on finds nothing resident.
     """
 
     name: str
@@ -57,3 +58,4 @@ class LoadedModel:
     put_away_bytes: int | None = None
     emptied: Cause | None = None
     disk: DiskTier | None = None
+    no_disk: DiskStats | None = None

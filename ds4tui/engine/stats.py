@@ -74,7 +74,7 @@ class EngineStats:
     snapshots: int = 0  # of bounded states (recurrent, windowed layers), of all sessions
     snapshot_bytes: int = 0
     cache_budget_bytes: int = 0  # what parked states, segments and snapshots may take together
-    disk: DiskStats | None = None  # what outlives the process; None: nothing does
+    disk: DiskStats | None = None  # what outlives the process; None: nothing shall
     decisions: tuple[Decision, ...] = ()  # the last DECISIONS_KEPT, oldest first
     notes: tuple[MemoryNote, ...] = ()  # the last NOTES_KEPT, oldest first
     tripwire: str = ""  # many requests and no reuse, in words, with the usual cause; "": all well

@@ -1,0 +1,35 @@
+"""What the tier tells of itself: counts, rates, and why it does not store."""
+
+from pathlib import Path
+
+from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.timeline import Timeline
+from tests.cache.kv_samples import IDENTITY, true_page, true_snapshot
+
+
+def test_loads_and_stores_are_told_with_snapshots_apart(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path / "kv", 64 << 20, IDENTITY, floor_bytes=0)
+    timeline = Timeline.of(range(300))
+    assert tier.put_page(timeline, 0, true_page(timeline, 0, 300).layers, point="system")
+    snapshot = true_snapshot(timeline)
+    assert tier.put_snapshot(timeline, snapshot.layers, "turn") and tier.flush(30.0)
+    (held,), (found,) = tier.offers(timeline)
+    tier.read_rows(held.holder_id, 0, 300)
+    tier.read_snapshot(found.snapshot_id)
+    told = tier.stats
+    sizes = {p.suffix: p.stat().st_size for p in (tmp_path / "kv").iterdir() if p.suffix}
+    assert (told.stores, told.hits, told.loaded_tokens, told.anchors) == (2, 2, 300, 1)
+    assert told.stored_bytes == sizes[".page"] + sizes[".snapshot"] == told.loaded_bytes
+    assert told.stored_snapshot_bytes == sizes[".snapshot"]
+    assert told.opened_ms > 0 and told.last_load_bytes_per_s > 0 < told.last_store_bytes_per_s
+    assert tier.close(5.0)
+
+
+def test_who_gives_up_storing_says_so_in_words(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path / "kv", 64 << 20, IDENTITY, floor_bytes=0)
+    tier.give_up("ValueError: no")
+    assert tier.stats.failed == "ValueError: no" and ("engine", 1) in tier.stats.faults
+    assert [note.reason for note in tier.drain_notes()] == [
+        "nothing more is stored: ValueError: no"
+    ]
+    assert tier.close(5.0)
