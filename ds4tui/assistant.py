@@ -165,7 +165,10 @@ class Assistant:
                 listener(each)
 
         before_start()
-        return self._submit(rendering.timeline, sampling, remember, origin, rendering.outline)
+        began = _first_words(messages)
+        return self._submit(
+            rendering.timeline, sampling, remember, origin, rendering.outline, began
+        )
 
     def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
         thoughts = None
@@ -214,15 +217,21 @@ class Assistant:
         listener: Listener,
         origin: Origin,
         outline: Outline = (),
+        words: str = "",
     ) -> Job:
         stops = self.format.stop_token_ids
-        request = GenerateRequest(timeline, sampling, origin, stops, outline)
+        request = GenerateRequest(timeline, sampling, origin, stops, outline, words)
         return self._engine.submit(request, listener)
 
     def close(self, timeout_s: float = 10.0) -> None:
         self._engine.close(timeout_s)
         if self._replies is not None:
             self._replies.close()
+
+
+def _first_words(messages: Sequence[Message]) -> str:
+    """What a person first says in a conversation; "" where that is nothing, or a picture only."""
+    return next((message.text for message in messages if message.role == "user"), "")
 
 
 def _texts(messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:

@@ -320,6 +320,17 @@ def test_requests_carry_where_their_turns_lie(fake: FakeAssistant) -> None:
     assert opening.role == "opening" and opening.end == len(request.timeline)
 
 
+def test_a_conversation_is_known_by_the_person_s_first_words_and_not_the_template_s() -> None:
+    assistant = over_the_real_engine(FakeModel())
+    chat(assistant, [Message("system", "You are helpful."), *follow_up("Hi")])
+    (session,) = assistant.stats.sessions
+    assert (session.what, session.state) == ("person: Hello", "READY")
+    assert assistant.stats.decisions[-1].what == "person: Hello"
+    chat(assistant, [Message("system", "You only."), Message("assistant", "Hm")])
+    assert assistant.stats.sessions[0].what == "person: (no words)"
+    assistant.close()
+
+
 def test_a_reply_that_is_not_remembered_is_spelt_as_it_is_resident(tmp_path: Path) -> None:
     """Its conversation began otherwise, and yet its text is what is resident."""
     chat_format = ChatFormat(formats.tokenizer(tmp_path), formats.CORPUS["chatml"])

@@ -12,7 +12,7 @@ from ds4tui.cache.memory_tier import CacheNote
 from ds4tui.engine.jobs import Generation
 from ds4tui.engine.pool import Pool
 from ds4tui.engine.requests import GenerateRequest
-from ds4tui.engine.session import Session
+from ds4tui.engine.session import Session, SessionState
 from ds4tui.engine.stats import (
     DECISIONS_KEPT,
     NOTES_KEPT,
@@ -21,7 +21,7 @@ from ds4tui.engine.stats import (
     SessionStats,
 )
 from ds4tui.engine.tokenizer import Tokenizer
-from ds4tui.engine.told import ids_text
+from ds4tui.engine.told import IMAGE_WORDS, ids_text
 from ds4tui.events import Decision, Usage
 
 _log = logging.getLogger(__name__)
@@ -112,9 +112,12 @@ class Books:
     def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:
         number = session.number
         snapshots, worst_replay = self._snapshots.get(number, (0, 0))
+        state, rests = session.state_name, number not in jobs
+        if rests and state is SessionState.DECODING:  # so a reply ends
+            state = SessionState.READY
         return SessionStats(
             session=number,
-            state=session.state_name.value,
+            state=state.value,
             resident_tokens=len(session.timeline),
             kv_bytes=self._pool.kv_bytes[number],
             snapshots=snapshots,
@@ -144,10 +147,16 @@ def note_text(note: CacheNote) -> str:
 
 
 def what_it_is(request: GenerateRequest, tokenizer: Tokenizer) -> str:
-    """Who asks, and how the conversation begins: `agent: You are a coding agent that`."""
-    turn = next((turn for turn in request.outline if turn.role == "user"), None)
-    start = turn.start if turn is not None else 0
-    ids = request.timeline.ids[start : start + _WHAT_TOKENS].tolist()
-    text = " ".join(ids_text(ids, tokenizer, skip_special=True).split())
-    text = text.removeprefix(turn.role if turn is not None else "").strip()
-    return f"{request.origin}: {text[:_WHAT_CHARACTERS]}"
+    """Who asks, and how the conversation begins: `agent: How many legs has an ant`."""
+    words = request.first_words[: 4 * _WHAT_CHARACTERS]
+    if not words.strip():
+        words = _of_no_words(request, tokenizer)
+    words = words.encode("utf-8", "replace").decode()
+    return f"{request.origin}: {' '.join(words.split())[:_WHAT_CHARACTERS]}"
+
+
+def _of_no_words(request: GenerateRequest, tokenizer: Tokenizer) -> str:
+    if request.outline:  # the template's words are nobody's
+        return IMAGE_WORDS if request.timeline.spans else "(no words)"
+    ids = request.timeline.ids[:_WHAT_TOKENS].tolist()
+    return ids_text(ids, tokenizer, skip_special=True)

@@ -66,10 +66,12 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One job: evaluate `timeline`, then sample until a stop token, string or limit. `outline`
-    says which positions are whose message."""
+    says which positions are whose message, `first_words` how the person began, where that is known:
+    templates put words of their own before and behind them."""
 
     timeline: Timeline
     sampling: SamplingParams = field(default_factory=SamplingParams)
     origin: Origin = "person"
     stop_token_ids: frozenset[int] = frozenset()
     outline: Outline = ()
+    first_words: str = ""

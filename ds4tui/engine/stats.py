@@ -18,7 +18,7 @@ class SessionStats:
     """One resident session."""
 
     session: int  # its number, from 1
-    state: str = "EMPTY"  # EMPTY | PREFILLING | READY | DECODING | POISONED
+    state: str = "EMPTY"  # EMPTY | PREFILLING | DECODING | POISONED; READY: with rows, at rest
     resident_tokens: int = 0
     kv_bytes: int = 0
     snapshots: int = 0  # of bounded states, on the path that is resident

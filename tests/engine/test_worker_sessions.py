@@ -136,7 +136,7 @@ def test_a_failure_in_one_session_is_not_the_other_s(two: Bench) -> None:
     failure(two.run([200, 201, 202], origin="agent"))
     two.model.before_forward = lambda rows: None
     states = {s.session: s.state for s in two.engine.stats.sessions}
-    assert states == {1: "DECODING", 2: "POISONED"}
+    assert states == {1: "READY", 2: "POISONED"}
     assert two.run().of_type(Decision)[0].evaluated == 1
 
 
@@ -155,12 +155,18 @@ def test_closing_ends_all_that_are_at_work(two: Bench) -> None:
 def test_stats_tell_of_each_session(two: Bench) -> None:
     outline = (Turn(0, 2, "system", b""), Turn(2, len(PROMPT), "user", b""))
     log = EventLog()
-    request = GenerateRequest(Timeline.of(PROMPT), GREEDY, "agent", outline=outline)
+    request = GenerateRequest(
+        Timeline.of(PROMPT),
+        GREEDY,
+        "agent",
+        outline=outline,
+        first_words="The prompt of this test.",
+    )
     assert two.engine.submit(request, log).wait(20)
     stats = two.engine.stats
     first, second = stats.sessions
-    assert (first.session, first.state, first.resident_tokens) == (1, "DECODING", 31)
-    assert first.what == "agent: e prompt of this test." and first.used_s > 0
+    assert (first.session, first.state, first.resident_tokens) == (1, "READY", 31)
+    assert first.what == "agent: The prompt." and first.used_s > 0
     assert first.kv_bytes == 31 * 32 == stats.kv_bytes
     assert (second.state, second.resident_tokens, second.what, second.job_id) == (
         "EMPTY",

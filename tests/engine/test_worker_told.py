@@ -1,5 +1,7 @@
 """Texts for ids: what stands around a divergence, and what a conversation is."""
 
+from typing import Any
+
 import pytest
 
 from ds4tui.cache.outline import Turn
@@ -38,10 +40,17 @@ def test_both_sides_of_a_divergence(divergence: Divergence | None, texts: tuple)
     assert window_texts(divergence, TOKENIZER) == texts  # type: ignore[arg-type]
 
 
+def what_of(text: bytes, **values: Any) -> str:
+    return what_it_is(GenerateRequest(Timeline.of(text), **values), TOKENIZER)  # type: ignore[arg-type]
+
+
 def test_a_conversation_is_told_by_who_asks_and_the_first_words_of_a_person() -> None:
-    text = b"Be brief.user  How  many\nlegs has an ant, and why is that so? Tell me all."
-    outline = (Turn(0, 9, "system", b""), Turn(9, len(text), "user", b""))
-    request = GenerateRequest(Timeline.of(text), origin="agent", outline=outline)
-    assert what_it_is(request, TOKENIZER) == "agent: How many legs has"  # type: ignore[arg-type]
-    plain = GenerateRequest(Timeline.of(b"Once upon"), origin="person")
-    assert what_it_is(plain, TOKENIZER) == "person: Once upon"  # type: ignore[arg-type]
+    text = b"You are helpful.user Hi assistant"  # the template's own words around them
+    outline = (Turn(0, 23, "user", b""), Turn(23, len(text), "opening", b""))
+    words = "Hi \n there, how many legs has an ant, and why is that so? Tell me all of it."
+    assert what_of(text, outline=outline, first_words="Hi") == "person: Hi"
+    told = what_of(text, origin="agent", outline=outline, first_words=words)
+    assert told == "agent: Hi there, how many legs has an ant, and why is t"
+    assert what_of(text, outline=outline, first_words="a \ud800 half") == "person: a ? half"
+    assert what_of(text, outline=outline, first_words="  ") == "person: (no words)"
+    assert what_of(b"Once upon") == "person: Once upon"  # text that is no conversation
