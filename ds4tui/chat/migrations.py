@@ -86,11 +86,19 @@ def _tool_calls(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE messages ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
 
 
+def _places_of_images(db: sqlite3.Connection) -> None:
+    # `position` is the number of an image among those of its message, `at` the character of the
+    # message's text before which it stands.
+    db.execute("ALTER TABLE message_attachments ADD COLUMN at INTEGER NOT NULL DEFAULT 0")
+    db.execute("ALTER TABLE message_attachments ADD COLUMN name TEXT NOT NULL DEFAULT ''")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
     ("0003_draft", _draft),
     ("0004_tool_calls", _tool_calls),
+    ("0005_places_of_images", _places_of_images),
 )
 
 

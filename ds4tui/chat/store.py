@@ -1,7 +1,7 @@
 """Conversations in one sqlite file: trees of messages, with a leaf that says which path is shown.
 
 A message is never moved or overwritten by another: a new answer to an old question is a new
-child, and the conversation's `leaf_id` chooses the path from the root. Attachments are kept
+child, and the conversation's `leaf_id` chooses the path from the root. Files of images are kept
 once per content. The store knows neither the engine nor the screen.
 
 Thread-safe: one connection behind one lock; every method is one transaction. A call may wait
@@ -9,7 +9,6 @@ for the disk or for another process (up to the busy timeout), so the app calls i
 Whatever sqlite objects to arrives as StoreError, naming the file and what to do.
 """
 
-import hashlib
 import json
 import logging
 import sqlite3
@@ -22,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat import attachments
+from ds4tui.chat.messages import Image, Message, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, applied_names, migrate
 from ds4tui.chat.store_errors import explain
 from ds4tui.errors import StoreError
@@ -157,8 +157,7 @@ class ConversationStore:
         """Raises StoreError if there is no such conversation."""
         with self._reading() as db:
             head = self._head(db, conversation_id)
-            rows = db.execute(_PATH_SQL, (head.leaf_id,)).fetchall()
-        path = tuple(_stored(row) for row in rows)
+            path = _stored_all(db, db.execute(_PATH_SQL, (head.leaf_id,)).fetchall())
         return Conversation(head.id, head.title, head.model, head.system, head.leaf_id, path)
 
     def rename(self, conversation_id: int, title: str) -> None:
@@ -242,37 +241,7 @@ class ConversationStore:
                 " WHERE m.conversation_id = ? AND m.parent_id IS ? ORDER BY m.id",
                 (conversation_id, message_id),
             ).fetchall()
-        return tuple(_stored(row) for row in rows)
-
-    # Attachments
-
-    def add_attachment(self, content: bytes, media_type: str) -> str:
-        """Keep `content` once and return its hash (BLAKE2b, 32 bytes, hexadecimal)."""
-        digest = hashlib.blake2b(content, digest_size=32).hexdigest()
-        with self._transaction() as db:
-            db.execute(
-                "INSERT OR IGNORE INTO attachments VALUES (?, ?, ?, ?)",
-                (digest, media_type, content, time.time()),
-            )
-        return digest
-
-    def attach(self, message_id: int, content_hash: str, position: int) -> None:
-        """Put a kept attachment at a place in a message."""
-        with self._transaction() as db:
-            db.execute(
-                "INSERT INTO message_attachments VALUES (?, ?, ?)",
-                (message_id, position, content_hash),
-            )
-
-    def attachments(self, message_id: int) -> tuple[tuple[str, bytes], ...]:
-        """(media type, content) of a message's attachments, in order."""
-        with self._reading() as db:
-            rows = db.execute(
-                "SELECT a.media_type, a.content FROM message_attachments p"
-                " JOIN attachments a ON a.hash = p.hash WHERE p.message_id = ? ORDER BY p.position",
-                (message_id,),
-            ).fetchall()
-        return tuple((row[0], row[1]) for row in rows)
+            return _stored_all(db, rows)
 
     # The draft
 
@@ -413,8 +382,10 @@ class ConversationStore:
             f" VALUES ({', '.join('?' * len(values))})",
             values,
         )
+        message_id = _row_id(cursor)
+        attachments.keep(db, message_id, message.images)
         self._touch(db, conversation_id)
-        return _row_id(cursor)
+        return message_id
 
 
 _COLUMNS = (
@@ -470,11 +441,25 @@ def _unpack_calls(text: str) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(*parts) for parts in json.loads(text)) if text else ()
 
 
-def _stored(row: tuple[Any, ...]) -> StoredMessage:
+def _stored_all(
+    db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
+) -> tuple[StoredMessage, ...]:
+    images = attachments.images_of(db, [row[0] for row in rows])
+    return tuple(_stored(row, images.get(row[0], ())) for row in rows)
+
+
+def _stored(row: tuple[Any, ...], images: tuple[Image, ...]) -> StoredMessage:
     id_, parent_id, role, text, blob, status, stats, created_at, *told = row
     reasoning, calls, tool_call_id, name = told
     message = Message(
-        role, text, _unpack_ids(blob), reasoning, _unpack_calls(calls), tool_call_id, name
+        role,
+        text,
+        _unpack_ids(blob),
+        reasoning,
+        _unpack_calls(calls),
+        tool_call_id,
+        name,
+        images,
     )
     return StoredMessage(
         id_, parent_id, message, status, None if stats is None else json.loads(stats), created_at

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat.attachments import media_type
+from ds4tui.chat.messages import Image, Message, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, migrate
 from ds4tui.chat.store import STATUSES, ConversationStore, title_of
 from ds4tui.chat.store_errors import explain
@@ -173,17 +174,45 @@ def test_the_list_has_the_last_used_first_and_hides_empty_ones(opened: Opener, p
     assert [c.title for c in store.list(limit=1, offset=1)] == ["chat 2"]
 
 
-def test_attachments_are_kept_once_per_content_and_in_order(opened: Opener, path: Path) -> None:
+def test_images_come_back_at_their_places_with_the_message(opened: Opener, path: Path) -> None:
     store = opened(path)
     chat = store.create()
-    message = store.add_message(chat.id, None, user("look"))
-    red, blue = store.add_attachment(b"red", "image/png"), store.add_attachment(b"blue", "image/x")
-    assert store.add_attachment(b"red", "image/png") == red != blue
-    store.attach(message, blue, 1)
-    store.attach(message, red, 0)
-    assert store.attachments(message) == (("image/png", b"red"), ("image/x", b"blue"))
-    with pytest.raises(StoreError, match="not in it"):
-        store.attach(message, "0" * 64, 2)
+    shot, again = Image(b"red", 0, "shot.png"), Image(b"red", 4)
+    _, answered = store.begin_turn(
+        chat.id, None, Message("user", "look", images=(shot, Image(b"blue", 2), again))
+    )
+    result = Message("tool", "", tool_call_id="c1", images=(Image(b"green"),))
+    told = store.add_message(chat.id, answered, result)
+    store.set_leaf(chat.id, told)
+    store.close()
+
+    store = opened(path)
+    first, reply, last = (m.message for m in store.load(chat.id).path)
+    assert first.images == (shot, Image(b"blue", 2), again)
+    assert first.images[0].data is first.images[2].data  # read once
+    assert reply.images == () and last == result
+    assert [m.message.images for m in store.children(None, chat.id)] == [first.images]
+
+
+def test_files_of_images_are_kept_once(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    chat = store.create()
+    png = b"\x89PNG\r\n\x1a\n" + bytes(9)
+    for _ in range(3):
+        store.add_message(chat.id, None, Message("user", "", images=(Image(png), Image(b"?"))))
+    store.close()
+    with sqlite3.connect(path) as db:
+        kinds = db.execute("SELECT media_type FROM attachments ORDER BY media_type").fetchall()
+    db.close()
+    assert kinds == [("application/octet-stream",), ("image/png",)]
+
+
+def test_the_kind_of_a_picture_file_is_told_by_how_it_begins() -> None:
+    webp, heic = b"RIFF\0\0\0\0WEBPVP8 ", b"\0\0\0\x18ftypheic"
+    files = (b"\xff\xd8\xff\xe0", b"GIF89a", b"BM\0", b"MM\0*", webp, heic, b"")
+    kinds = "jpeg gif bmp tiff webp heic".split()
+    expected = [*(f"image/{kind}" for kind in kinds), "application/octet-stream"]
+    assert [media_type(data) for data in files] == expected
 
 
 def test_lone_surrogates_do_not_break_the_journal(opened: Opener, path: Path) -> None:
