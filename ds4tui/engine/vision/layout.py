@@ -5,7 +5,7 @@ tiles included. Needs no mlx.
 
 idefics3    a line a row of tiles: <fake_token_around_image><row_1_col_1> 64 vectors ..
             a blank line, <fake_token_around_image><global-img> 64 vectors <fake_token_around_image>
-gemma3      a blank line, <start_of_image> 256 vectors <end_of_image>, a blank line
+gemma3      <start_of_image> 256 vectors <end_of_image>, between blank lines
 qwen3vl     <|vision_start|> vectors <|vision_end|>
 """
 
@@ -36,6 +36,8 @@ MARKERS = {
     "gemma3": ("<start_of_image>", "<end_of_image>"),
     "qwen3vl_merger": ("<|vision_start|>", "<|vision_end|>"),
 }
+# Plain text before and behind a picture, which is spelt with what stands next to it.
+AROUND = {"gemma3": "\n\n"}
 # A row that is a vector of a model whose vocabulary has no token for such rows.
 NO_TOKEN = -1
 
@@ -47,7 +49,8 @@ class ImageBlock:
     token_ids [R]: the model's own; is_vector bool [R]: which rows take vectors, in their order.
     positions int32 [3, R] from the block's first, in time, height and width, and `advance`, how
     many of them the block takes, for models that tell these apart; else None and R. seen_whole:
-    rows of vectors that touch see each other, both ways.
+    rows of vectors that touch see each other, both ways. around: plain text that stands before
+    the rows and behind them.
     """
 
     token_ids: tuple[int, ...]
@@ -55,6 +58,7 @@ class ImageBlock:
     advance: int
     positions: Positions | None = None
     seen_whole: bool = False
+    around: str = ""
 
     @property
     def rows(self) -> int:
@@ -79,7 +83,7 @@ def pieces(config: VisionConfig, shape: Shape) -> tuple[Piece, ...]:
     if config.projector == "idefics3":
         return _tiles(config.vectors, *shape.grid)
     if config.projector == "gemma3":
-        return "\n\n<start_of_image>", config.vectors, "<end_of_image>\n\n"
+        return "<start_of_image>", config.vectors, "<end_of_image>"
     rows, columns = shape.grid
     return "<|vision_start|>", rows * columns, "<|vision_end|>"
 
@@ -119,8 +123,8 @@ def block(
         is_vector += [isinstance(piece, int)] * len(new)
     flags = np.array(is_vector)
     if config.projector != "qwen3vl_merger":
-        whole = config.projector == "gemma3"
-        return ImageBlock(tuple(ids), flags, len(ids), seen_whole=whole)
+        whole, around = config.projector == "gemma3", AROUND.get(config.projector, "")
+        return ImageBlock(tuple(ids), flags, len(ids), seen_whole=whole, around=around)
     positions = in_three_directions(flags, shape.grid)
     return ImageBlock(tuple(ids), flags, int(positions.max()) + 1, positions)
 

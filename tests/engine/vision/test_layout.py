@@ -34,7 +34,8 @@ def test_tiles_stand_in_lines_before_the_overview() -> None:
 
 def test_a_picture_of_gemma_stands_between_blank_lines_and_is_seen_whole() -> None:
     made = block(GEMMA3, Shape((9, 9), 1, (0, 0)), bytes_of, 7)
-    opening = bytes_of("\n\n<start_of_image>")
+    assert made.around == "\n\n"
+    opening = bytes_of("<start_of_image>")
     assert made.token_ids[: len(opening) + 1] == (*opening, 7)
     assert made.is_vector.sum() == 36 and made.advance == made.rows
     sight, first = made.sight(), len(opening)
