@@ -160,7 +160,7 @@ def test_stats_tell_of_each_session(two: Bench) -> None:
         GREEDY,
         "agent",
         outline=outline,
-        first_words="The prompt of this test.",
+        first_words="The prompt.",
     )
     assert two.engine.submit(request, log).wait(20)
     stats = two.engine.stats
