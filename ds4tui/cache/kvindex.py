@@ -111,14 +111,7 @@ class Index:
 
     def load(self) -> dict[str, IndexRow]:
         """All rows that can be believed, by name."""
-        rows: dict[str, IndexRow] = {}
-        columns = "name, file_bytes, mtime_ns, used_at, hits, head"
-        with closing(self._db.execute(f"SELECT {columns} FROM records")) as cursor:
-            for name, *fields in cursor:
-                row = _row(*fields)
-                if row is not None and row.head.name == name:
-                    rows[name] = row
-        return rows
+        return _rows(self._db)
 
     def put(self, rows: Iterable[IndexRow]) -> None:
         """Add or replace rows, all in one transaction."""
@@ -176,6 +169,14 @@ class SteadyIndex:
             self._tally.note("index", f"the index is made anew from the files: {problem}")
         return rows
 
+    def look(self) -> dict[str, IndexRow]:
+        """The rows of an index that another process may be writing; none if it cannot be read."""
+        try:
+            return read_index(self._folder)
+        except (sqlite3.Error, OSError) as exc:
+            _log.debug("the index of %s cannot be looked at: %s", self._folder, exc)
+            return {}
+
     def put(self, rows: Collection[IndexRow]) -> None:
         self._change(lambda index: index.put(rows))
 
@@ -224,6 +225,32 @@ def open_index(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:
         (folder / name).unlink(missing_ok=True)
     index, rows, _ = _loaded(folder)
     return index, rows, problem
+
+
+def read_index(folder: Path) -> dict[str, IndexRow]:
+    """The rows of the index of `folder`, in which nothing is changed. sqlite3.Error if there is
+    none that can be read."""
+    path = (folder / INDEX_NAME).absolute()
+    # Without a log nobody writes, and a reader of one that is not there would make it.
+    has_log = path.with_name(f"{INDEX_NAME}-wal").exists()
+    mode = "mode=ro" if has_log else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=1.0)) as db:
+        marks = tuple(
+            int(db.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("application_id", "user_version")
+        )
+        return _rows(db) if marks == (_APPLICATION_ID, _SCHEMA_VERSION) else {}
+
+
+def _rows(db: sqlite3.Connection) -> dict[str, IndexRow]:
+    rows: dict[str, IndexRow] = {}
+    columns = "name, file_bytes, mtime_ns, used_at, hits, head"
+    with closing(db.execute(f"SELECT {columns} FROM records")) as cursor:
+        for name, *fields in cursor:
+            row = _row(*fields)
+            if row is not None and row.head.name == name:
+                rows[name] = row
+    return rows
 
 
 def _loaded(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:

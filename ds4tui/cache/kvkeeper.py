@@ -72,6 +72,7 @@ class Keeper:
         *,
         clock: Callable[[], float] = time.time,
         floor: int | None = None,
+        may_write: bool = True,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """StoreError if there can be no such folder."""
@@ -82,7 +83,7 @@ class Keeper:
         self.is_stopped = is_stopped
         self._has_default_budget = budget_bytes is None
         self._path, self._books, self._lock, self._tally = path, books, lock, tally
-        self._clock, self._floor = clock, floor
+        self._clock, self._floor, self._may_write = clock, floor, may_write
         self._index = SteadyIndex(path, tally)
         self._adoption = Adoption(path, books, lock, tally, self._try_to_remove)
         self._uses: dict[str, tuple[float, int]] = {}
@@ -117,7 +118,8 @@ class Keeper:
             self.why_not = self._locked()
             self._adoption.may_change = not self.why_not
             if self.why_not:
-                self._tally.note("read-only", f"nothing is stored: {self.why_not}")
+                if self._may_write:
+                    self._tally.note("read-only", f"nothing is stored: {self.why_not}")
                 self.reread()
             else:
                 files = self._adoption.without_temporaries(self._folder.files())
@@ -133,6 +135,8 @@ class Keeper:
                 self._shrink()
 
     def _locked(self) -> str:
+        if not self._may_write:
+            return "it is only looked at"
         try:
             if self._folder.take_lock():
                 return ""
@@ -156,11 +160,18 @@ class Keeper:
                 if changed_at == self._seen_at:
                     return
                 files = self._folder.files()
-                self._adoption.take_over(files, {}, self._pins())
+                self._adoption.take_over(files, self._uses_seen(files), self._pins())
                 self._measure(files)
                 self._seen_at = changed_at
             except OSError as exc:
                 self._failed("the folder could not be looked at", exc)
+
+    def _uses_seen(self, files: Sequence[SeenFile]) -> dict[str, IndexRow]:
+        """What the index of another process knows of these files, when they are first seen."""
+        if self._seen_at != -1:
+            return {}
+        rows = self._index.look()
+        return {file.name: rows[file.name] for file in files if file.name in rows}
 
     # -- storing -------------------------------------------------------------------------------
 

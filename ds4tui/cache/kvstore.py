@@ -67,6 +67,7 @@ class DiskTier:
         label: str = "",
         queue_bytes: int = QUEUE_BYTES,
         floor_bytes: int | None = None,
+        may_write: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """The tier of `folder`, made if need be, for the model of `identity` (1 to 64 bytes),
@@ -74,8 +75,8 @@ class DiskTier:
         None: a share of what is free. `floor_bytes` stay free on the disk (None: a share of it).
 
         Where another process writes, or nobody may, this one reads: `stats.why_not` and a note
-        say so. Raises StoreError if there can be no such folder, ValueError for an identity of
-        another length.
+        say so; without `may_write` it does not try to, and changes nothing. Raises StoreError if
+        there can be no such folder, ValueError for an identity of another length.
         """
         if not 1 <= len(identity) <= IDENTITY_BYTES_MAX:
             raise ValueError(f"an identity of {len(identity)} bytes")
@@ -85,7 +86,9 @@ class DiskTier:
         self._failed = ""
         books = self._books, self._lock, self._tally
         began = time.perf_counter()
-        self._keeper = Keeper(folder, budget_bytes, *books, clock=clock, floor=floor_bytes)
+        self._keeper = Keeper(
+            folder, budget_bytes, *books, clock=clock, floor=floor_bytes, may_write=may_write
+        )
         self._opened_ms = (time.perf_counter() - began) * 1e3
         self._queue = WriteQueue(self._keeper.store, queue_bytes)
         self._keeper.is_stopped = self._queue.is_stopped
