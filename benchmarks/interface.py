@@ -174,7 +174,7 @@ def main() -> None:
 
     from ds4tui.config import load_settings
 
-    settings = load_settings({"max_tokens": chosen.tokens})
+    settings = load_settings({"max_tokens": chosen.tokens, "kv_disk": "off"})
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DS4TUI_STATE_DIR=folder, DS4TUI_CONFIG_DIR=folder)
         for messages in chosen.messages:

@@ -208,7 +208,7 @@ def run_scripted(gguf: GGUFFile, layer_types: Sequence[type], replay: bool) -> d
 
 @contextmanager
 def served(name: str) -> Iterator[tuple[str, Counted]]:
-    assistant = open_assistant(name, load_settings({}), lambda words: None)
+    assistant = open_assistant(name, load_settings({"kv_disk": "off"}), lambda words: None)
     counted = Counted(assistant._engine)
     assistant._engine = counted
     server = ServerHandle.start(assistant, "127.0.0.1", 0, None)

@@ -133,9 +133,9 @@ class Settings:
         choices=("keep", "template", "drop"),
     )
     kv_disk: str = setting(
-        "off",
-        "on: conversations' KV states are kept on disk, so that after a restart they go on "
-        "without being evaluated again; new, so off unless you ask for it",
+        "on",
+        "on: conversations' KV states are kept on disk, so that after a restart, or when memory "
+        "was needed for others, they go on without being evaluated again",
         choices=("on", "off"),
     )
     kv_disk_dir: Path = setting(_USUAL, "folder of the KV states; unset: kv in data_dir")  # noqa: RUF009
@@ -183,6 +183,11 @@ class Settings:
     @property
     def kv_dir(self) -> Path:
         return self.kv_disk_dir if self.kv_disk_dir.parts else self.data_dir / "kv"
+
+    @property
+    def replies_path(self) -> Path:
+        """Beside the folder of the KV states, whose budget is for these alone."""
+        return Path(f"{self.kv_dir}-replies.sqlite3")
 
     @property
     def kv_budget_bytes(self) -> int | None:

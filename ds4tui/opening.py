@@ -129,7 +129,7 @@ def _saved_replies(gguf: GGUFFile, settings: Settings) -> SavedReplies | None:
         return None
     words = "\0".join(map(str, gguf.metadata.get("tokenizer.ggml.tokens", ())))
     vocabulary = xxhash.xxh3_128_digest(words.encode("utf-8", "surrogatepass"))
-    return SavedReplies(settings.data_dir / "replies.sqlite3", vocabulary)
+    return SavedReplies(settings.replies_path, vocabulary)
 
 
 def _memory_use() -> Callable[[], tuple[int, int]]:

@@ -176,7 +176,7 @@ def test_where_kv_states_are_kept_and_how_much(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     by_default = served(monkeypatch, "serve")
-    assert by_default.kv_disk == "off" and by_default.kv_budget_bytes is None
+    assert by_default.kv_disk == "on" and by_default.kv_budget_bytes is None
     assert by_default.kv_dir == by_default.data_dir / "kv"
     given = served(
         monkeypatch, "serve", "--kv-disk", "on", "--kv-disk-dir", str(tmp_path),

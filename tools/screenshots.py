@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         # The person's own folders are only read: the theme of a picture is no choice of theirs.
         os.environ.update(DS4TUI_STATE_DIR=folder, DS4TUI_CONFIG_DIR=folder)
+        settings = replace(settings, kv_disk_dir=Path(folder) / "kv")
         FOLDER.mkdir(exist_ok=True)
         open_model = fake_model if chosen.fake else real_model(settings)
         asyncio.run(picture_chats(settings, open_model))

@@ -208,6 +208,7 @@ def folders(settings: Settings) -> Iterator[Finding]:
         ("log", log_path()),
         ("conversations", settings.database_path),
         ("models", models_dir(settings.data_dir)),
+        *([("KV states", settings.kv_dir)] if settings.kv_disk == "on" else []),
     ):
         holder = next(p for p in (path, *path.parents) if p.exists())
         writable = os.access(holder, os.W_OK)
