@@ -3,7 +3,7 @@
 The app, the HTTP server and one-shot are three readers of this one stream. An event holds
 plain Python values only (no device arrays), so any thread may keep it. A job's events come in
 this order: Queued, then Decision, then PrefillProgress (one a chunk, the last one with
-done == total), then TokenText until exactly one of Finished or Failed ends the job.
+done == total) with EncodingProgress (one a picture that is encoded) between them, then TokenText until exactly one of Finished or Failed ends the job.
 A cancelled job ends with Finished(stop_reason="cancelled").
 
 The engine says nothing but TokenText of a reply. The Assistant tells reasoning and tool calls
@@ -131,6 +131,17 @@ class PrefillProgress(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EncodingProgress(Event):
+    """`done` of `total` pictures are encoded: those among the tokens to evaluate whose vectors
+    were not held. `name` is of the one that took `took_ms`."""
+
+    done: int
+    total: int
+    name: str
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """One candidate token: its id, its bytes, its natural-log probability."""
 
@@ -214,6 +225,7 @@ class Usage:
     ttft_ms: float = 0.0  # from submission to the first sampled token, queueing included
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
+    encode_ms: float = 0.0  # of pictures, beside prefill_ms
 
     @property
     def prefill_tps(self) -> float:

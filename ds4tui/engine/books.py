@@ -43,7 +43,7 @@ class Books:
         self._used_s: dict[int, float] = {}
         self._snapshots: dict[int, tuple[int, int]] = {}  # held, and the worst replay
         self._disk: DiskStats | None = None  # at that time, too
-        self._held: dict[str, int] = {}  # what the memory tier held when it was last looked at
+        self._held: dict[str, float] = {}  # what the memory tier held when it was last looked at
 
     def begun(self, work: Generation) -> None:
         """A job has been given to its session."""
@@ -74,6 +74,15 @@ class Books:
             "snapshot_bytes": memory.snapshot_bytes,
             "cache_budget_bytes": memory.budget_bytes,
         }
+        images = self._pool.images
+        if images is not None:
+            self._held |= {
+                "images_encoded": images.encoded,
+                "images_held": images.held,
+                "images_bytes": images.nbytes,
+                "images_budget_bytes": images.budget_bytes,
+                "last_encode_ms": images.last_encode_ms,
+            }
         disk = self._pool.disk
         self._disk = disk.stats if disk is not None else self._pool.no_disk
 

@@ -20,6 +20,7 @@ from ds4tui.engine.sampling import Choice, Sampler
 from ds4tui.engine.session import Floats, Prefill, Session, SessionState
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.told import decision_of, log_decision
+from ds4tui.engine.vision.at_work import PicturesAtWork
 from ds4tui.errors import (
     ContextOverflow,
     Ds4Error,
@@ -30,6 +31,7 @@ from ds4tui.errors import (
 )
 from ds4tui.events import (
     Decision,
+    EncodingProgress,
     Event,
     Failed,
     Finished,
@@ -108,13 +110,14 @@ def check_request(request: GenerateRequest, context_tokens: int, vocab_size: int
 
 class Generation:
     """A job at work. `step` until there is an `ending`, which the engine then sends: by that
-    time the stats must say that the job is over. `decision`, `progress` and `usage` say how far
-    it is."""
+    time the stats must say that the job is over. `decision`, `encoding`, `progress` and `usage`
+    say how far it is."""
 
     def __init__(self, job: Job, session: Session, loaded: LoadedModel, pool: Pool) -> None:
         self.job = job
         self.session = session
         self.decision: Decision | None = None
+        self.encoding: EncodingProgress | None = None
         self.progress: PrefillProgress | None = None
         self.ending: Finished | Failed | None = None
         self.was_shared = False  # whether its time was other jobs' too
@@ -122,6 +125,7 @@ class Generation:
         self._loaded = loaded
         self._sampler: Sampler | None = None
         self._detokenizer = _detokenizer(job.request, loaded.tokenizer)
+        self._pictures = PicturesAtWork(loaded.images, job.request.pictures)
         self._prefill: Prefill | None = None  # None until the session was touched
         self._logits: Floats | None = None  # of the last token fed
         self._ids: list[int] = []  # sampled and shown; all but the last are in the session
@@ -150,27 +154,32 @@ class Generation:
             completion_tokens=self._completion_tokens,
             ttft_ms=(first - self.job.submitted_s) * 1e3 if first else 0.0,
             prefill_ms=self._prefill_s * 1e3,
+            encode_ms=self._pictures.took_s * 1e3,
             decode_ms=(self._last_token_s - first) * 1e3,
         )
 
     def step(self, max_rows: int, busy: Iterable[int] = ()) -> None:
-        """One chunk of at most `max_rows` rows, or one token. Never raises: what fails ends the
-        job as Failed. `busy` are the numbers of the sessions at work."""
+        """One picture, chunk of at most `max_rows` rows, or token. Never raises: what fails ends
+        the job as Failed. `busy` are the numbers of the sessions at work."""
         try:
             if self.job.is_cancelled:
                 self._finish("cancelled")
             elif self._prefill is None:
                 self._begin(busy)
             elif not self._prefill.finished:
-                self._prefill_chunk(self._prefill, max_rows)
+                if not self._encode_picture(self._prefill, max_rows):
+                    self._prefill_chunk(self._prefill, max_rows)
             else:
                 self._decode_token()
         except Exception as exc:  # the root of a job's work
             self._fail(exc)
+        if self.ending is not None:
+            self._pictures.take_back()
 
     def _begin(self, busy: Iterable[int]) -> None:
         request, session = self.job.request, self.session
         check_request(request, session.context_tokens, self._loaded.model.vocab_size)
+        self._pictures.give(request.timeline)
         self._sampler = Sampler(request.sampling, request.timeline.ids)
         self._prefill_began_s = time.perf_counter()
         while self._prefill is None:
@@ -180,6 +189,7 @@ class Generation:
                 self._prefill = session.sync(request.timeline, plan)
             except LostRecord:  # a miss: what else there is decides
                 continue
+        self._pictures.begin(request.timeline, self._prefill.plan.kept)
 
     def _tell(self, plan: SyncPlan) -> None:
         cause = plan.cause.value if plan.cause is not None else None
@@ -194,9 +204,26 @@ class Generation:
         log_decision(self.decision)
         self.job.emit(self.decision)
 
+    def _encode_picture(self, prefill: Prefill, max_rows: int) -> bool:
+        """Encode one picture that the next chunk needs, if there is one. One that cannot be read
+        ends the job; nothing of the session is touched, and what is evaluated stays resident."""
+        try:
+            one = self._pictures.encode_next(prefill.next_spans(max_rows))
+        except Exception as exc:
+            prefill.close()
+            self._end_failed(exc)
+            return True
+        if one is not None:
+            self.encoding = EncodingProgress(
+                self.job.job_id, one.done, one.total, one.name, one.took_ms
+            )
+            self.job.emit(self.encoding)
+        return one is not None
+
     def _prefill_chunk(self, prefill: Prefill, max_rows: int) -> None:
         prefill.step(max_rows)
-        self._prefill_s = time.perf_counter() - self._prefill_began_s
+        took_s = time.perf_counter() - self._prefill_began_s
+        self._prefill_s = took_s - self._pictures.took_s
         rate = prefill.done / max(self._prefill_s, 1e-9)  # a coarse clock may not have moved
         self.progress = PrefillProgress(
             self.job.job_id,
@@ -262,13 +289,16 @@ class Generation:
         self.ending = Finished(self.job.job_id, reason, self.usage, ids, stop_string)
 
     def _fail(self, exc: Exception) -> None:
+        if self._prefill is not None and self.session.state_name is not SessionState.POISONED:
+            self.session.poison(f"a job failed: {type(exc).__name__}: {exc}")
+        self._end_failed(exc)
+
+    def _end_failed(self, exc: Exception) -> None:
         error = self._translated(exc)
         if error is exc:
             _log.warning("%s failed: %s", self.job.job_id, exc)
         else:
             _log.error("%s failed", self.job.job_id, exc_info=exc)
-        if self._prefill is not None and self.session.state_name is not SessionState.POISONED:
-            self.session.poison(f"a job failed: {type(exc).__name__}: {exc}")
         let_go(error)
         self.ending = Failed(self.job.job_id, error, self.usage)
 

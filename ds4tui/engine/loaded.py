@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ds4tui.cache.causes import Cause
 from ds4tui.cache.kvstore import DiskTier
@@ -11,6 +11,9 @@ from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.session import CHUNK_SIZES
 from ds4tui.engine.session import Model as SessionModel
 from ds4tui.engine.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # a model that sees nothing needs neither Pillow nor encoders
+    from ds4tui.engine.vision.held import HeldImages
 
 
 class Model(SessionModel, Protocol):
@@ -43,7 +46,7 @@ class LoadedModel:
     once. What is put away beside them takes at most `put_away_bytes`; None: what they leave of
     the memory there is (cache/pools.py). `disk` keeps what shall outlive the process; the engine
     closes it; `no_disk` says why there is none though one is wanted. `emptied` is why a
-    conversation that goes on finds nothing resident.
+    conversation that goes on finds nothing resident. `images` sees pictures; None: it sees none.
     """
 
     name: str
@@ -59,3 +62,10 @@ class LoadedModel:
     emptied: Cause | None = None
     disk: DiskTier | None = None
     no_disk: DiskStats | None = None
+    images: "HeldImages | None" = None
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of the model and of what sees pictures for it."""
+        seeing = self.images.weights_bytes if self.images is not None else 0
+        return self.model.weights_bytes + seeing

@@ -116,6 +116,7 @@ class Pool:
                 self.memory,
                 number,
                 loaded.disk,
+                loaded.images,
             )
             for number in range(1, loaded.sessions + 1)
         )
@@ -132,7 +133,16 @@ class Pool:
         self.kv_bytes = dict.fromkeys(self._used, 0)  # by session number, after the last step
         full = loaded.model.kv_bytes(self.context_tokens) * loaded.sessions
         has_snapshots = self.sessions[0].needs_snapshots
-        self._pools = divide(max(0, room_bytes), 0, full, has_snapshots=has_snapshots)
+        self.images = loaded.images
+        self._pools = divide(
+            max(0, room_bytes),
+            0,
+            full,
+            has_snapshots=has_snapshots,
+            has_images=self.images is not None,
+        )
+        if self.images is not None and self._shares_room:
+            self.images.budget_bytes = self._pools.embeddings_bytes
 
     @property
     def context_tokens(self) -> int:
@@ -229,6 +239,7 @@ class Pool:
     def _can_ever_fit(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
         """Whether giving up all that is held, in every session, could be enough."""
         held = self.memory.nbytes + sum(other.kv_bytes for other in self.sessions)
+        held += self.images.nbytes if self.images is not None else 0
         needed = session.growth_bytes(tokens, plan)
         return not needed or needed <= self._loaded.available_bytes() + held
 
@@ -237,11 +248,16 @@ class Pool:
         return OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
 
     def _has_room(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
-        """Whether a state of `tokens` rows can be had; parked things make way for it."""
+        """Whether a state of `tokens` rows can be had; vectors of pictures make way for it, which
+        only rows that are not there yet need, then parked things."""
         needed = session.growth_bytes(tokens, plan)
         if needed and self._shares_room:
             self.memory.make_room(min(needed, self.memory.budget_bytes), plan.uses)
         short = needed - self._loaded.available_bytes() if needed else 0
+        if short > 0 and self.images is not None and self.images.nbytes:
+            self.images.shrink_to(max(0, self.images.nbytes - short))
+            self._loaded.give_back()
+            short = needed - self._loaded.available_bytes()
         if short > 0 and self.memory.nbytes:
             free = max(0, self.memory.budget_bytes - self.memory.nbytes)
             self.memory.make_room(free + min(short, self.memory.nbytes), plan.uses)

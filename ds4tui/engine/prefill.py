@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.cache.plan import SyncPlan
-from ds4tui.cache.timeline import Timeline
+from ds4tui.cache.timeline import ImageSpan, Timeline
 from ds4tui.engine.fork_points import Point, chosen_borders, is_far_enough
 from ds4tui.errors import EngineError
 
@@ -75,6 +75,12 @@ class Prefill:
         else:
             self._snapshot(end)
         session._check()
+
+    def next_spans(self, max_rows: int) -> tuple[ImageSpan, ...]:
+        """The images among the rows that `step` would evaluate."""
+        start = len(self._session.timeline)
+        end = self._chunk_end(start, max_rows)
+        return tuple(span for span in self.wanted.spans if start <= span.start < end)
 
     def close(self) -> None:
         """Stop here. What is evaluated stays resident; nothing happens if it is over already."""

@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.errors import RequestError
+
+if TYPE_CHECKING:  # whoever sends no picture needs no Pillow
+    from ds4tui.engine.vision.recognition import Picture
 
 Origin = Literal["person", "agent"]
 
@@ -67,11 +70,13 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 class GenerateRequest:
     """One job: evaluate `timeline`, then sample until a stop token, string or limit. `outline`
     says which positions are whose message, `first_words` how the person began, where that is known:
-    templates put words of their own before and behind them."""
+    templates put words of their own before and behind them. `pictures` are those of the timeline's
+    spans, in any order."""
 
     timeline: Timeline
     sampling: SamplingParams = field(default_factory=SamplingParams)
     origin: Origin = "person"
     stop_token_ids: frozenset[int] = frozenset()
     outline: Outline = ()
+    pictures: "tuple[Picture, ...]" = field(default=(), kw_only=True)
     first_words: str = ""

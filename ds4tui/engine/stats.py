@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ds4tui.cache.kvtally import DiskStats
-from ds4tui.events import Decision, PrefillProgress, Usage
+from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
 
 EngineState = Literal["loading", "idle", "prefilling", "decoding", "closed"]
 
@@ -48,7 +48,7 @@ class EngineStats:
     context_tokens: int = 0
     resident_tokens: int = 0
     kv_bytes: int = 0
-    weights_bytes: int = 0
+    weights_bytes: int = 0  # of the image encoder, too
     memory_active_bytes: int = 0  # a GPU: of its allocator; a CPU: resident of this process
     memory_peak_bytes: int = 0
     compute_path: str = ""  # in words: device, weight form, which matrix products
@@ -57,6 +57,7 @@ class EngineStats:
     queued_jobs: int = 0
     decision: Decision | None = None  # of the job at work, else of the last one
     prefill: PrefillProgress | None = None  # of the job at work, else of the last one
+    encoding: EncodingProgress | None = None  # of the job at work, else of the last one
     usage: Usage = field(default_factory=Usage)  # of the job at work so far, else the last one
     requests: int = 0  # since the start
     total_prompt_tokens: int = 0
@@ -74,6 +75,12 @@ class EngineStats:
     snapshots: int = 0  # of bounded states (recurrent, windowed layers), of all sessions
     snapshot_bytes: int = 0
     cache_budget_bytes: int = 0  # what parked states, segments and snapshots may take together
+    encoder: str = ""  # the file of the image encoder; "": the model sees no pictures
+    images_encoded: int = 0  # since the start
+    images_held: int = 0  # whose vectors are held
+    images_bytes: int = 0  # of those vectors
+    images_budget_bytes: int = 0
+    last_encode_ms: float = 0.0
     disk: DiskStats | None = None  # what outlives the process; None: nothing shall
     decisions: tuple[Decision, ...] = ()  # the last DECISIONS_KEPT, oldest first
     notes: tuple[MemoryNote, ...] = ()  # the last NOTES_KEPT, oldest first

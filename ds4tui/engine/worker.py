@@ -158,7 +158,8 @@ class Engine:
             state="idle",
             model=loaded.name,
             context_tokens=pool.context_tokens,
-            weights_bytes=loaded.model.weights_bytes,
+            weights_bytes=loaded.weights_bytes,
+            encoder=loaded.images.name if loaded.images is not None else "",
             compute_path=loaded.model.compute_path,
             **books.fields(()),
         )
@@ -278,6 +279,7 @@ class Engine:
             queued_jobs=len(self._schedule),
             decision=work.decision,
             prefill=work.progress,
+            encoding=work.encoding,
             usage=work.usage,
             **books.fields(self._at_work.in_order()),
         )
@@ -335,4 +337,4 @@ def _may_let_others_begin(work: Generation, was_decoding: bool) -> bool:
 def _room_bytes(before: int, loaded: LoadedModel) -> int:
     """Memory for all but the weights. What was `before` they were loaded counts: pages of a
     mapped file are available still, as the system sees it, and yet must stay."""
-    return min(before - loaded.model.weights_bytes, loaded.available_bytes())
+    return min(before - loaded.weights_bytes, loaded.available_bytes())

@@ -1,13 +1,13 @@
 """The pictures that timelines of this engine are about: their rows, and vectors once encoded.
 
-Owned by the engine thread. Whoever submits a timeline gives the pictures in it; a job that needs
-rows of one that went is served by encoding it again.
+Owned by the engine thread. A job gives the pictures of its timeline and takes them back when it
+is over; vectors stay, within a budget, for whoever sends the same picture again.
 """
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 
 from ds4tui.cache.timeline import ImageSpan
 from ds4tui.engine.vision.layout import ImageBlock
@@ -23,48 +23,55 @@ VECTORS_BYTES = 256 * 2**20  # some hundred pictures of a small model
 
 class HeldImages:
     """An engine.vision.rows.Images. Vectors of the pictures that were used last are kept, up to
-    `budget_bytes`."""
+    `budget_bytes`, which may be changed. `name` is the encoder's, for people, `weights_bytes` what
+    it takes."""
 
     def __init__(
-        self, encode: Callable[[Prepared], Vectors], budget_bytes: int = VECTORS_BYTES
+        self,
+        encode: Callable[[Prepared], Vectors],
+        budget_bytes: int = VECTORS_BYTES,
+        name: str = "",
+        weights_bytes: int = 0,
     ) -> None:
-        self._encode, self._budget_bytes = encode, budget_bytes
-        self._pictures: dict[bytes, Picture] = {}
-        self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
+        self.budget_bytes = budget_bytes
+        self.name, self.weights_bytes = name, weights_bytes
         self.encoded = 0  # pictures, so far
+        self.last_encode_ms = 0.0
+        self._encode = encode
+        self._pictures: dict[bytes, Picture] = {}
+        self._uses: Counter[bytes] = Counter()
+        self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         """Of the vectors that are held."""
         return sum(vectors.nbytes for vectors in self._vectors.values())
 
-    def give(self, picture: Picture) -> None:
-        """Before a timeline with it is evaluated. What was given stays known."""
-        self._pictures.setdefault(picture.fingerprint, picture)
+    @property
+    def held(self) -> int:
+        """Pictures whose vectors are held."""
+        return len(self._vectors)
+
+    def give(self, *pictures: Picture) -> None:
+        """Before a timeline with them is planned. They stay known until they are taken back as
+        often as they were given."""
+        for picture in pictures:
+            self._pictures.setdefault(picture.fingerprint, picture)
+            self._uses[picture.fingerprint] += 1
+
+    def take_back(self, *pictures: Picture) -> None:
+        """Files of pictures that no job is about are not kept; vectors are."""
+        for picture in pictures:
+            self._uses[picture.fingerprint] -= 1
+            if self._uses[picture.fingerprint] <= 0:
+                del self._uses[picture.fingerprint]
+                self._pictures.pop(picture.fingerprint, None)
 
     def block(self, span: ImageSpan) -> ImageBlock:
-        return self._picture(span).block
+        return self.picture(span).block
 
-    def vectors(self, span: ImageSpan) -> Vectors:
-        """Raises EngineError for a picture that nobody gave, and what decoding it raises."""
-        held = self._vectors.pop(span.fingerprint, None)
-        if held is None:
-            held = self._encoded(self._picture(span))
-        self._vectors[span.fingerprint] = held
-        while len(self._vectors) > 1 and self.nbytes > self._budget_bytes:
-            self._vectors.popitem(last=False)
-        return held
-
-    def _encoded(self, picture: Picture) -> Vectors:
-        start = time.perf_counter()
-        vectors = self._encode(picture.load())
-        self.encoded += 1
-        (width, height), seconds = picture.shape.size, time.perf_counter() - start
-        count = vectors.rows.shape[0]
-        log.info("image of %d x %d: %d vectors in %.2f s", width, height, count, seconds)
-        return vectors
-
-    def _picture(self, span: ImageSpan) -> Picture:
+    def picture(self, span: ImageSpan) -> Picture:
+        """Raises EngineError if nobody gave it."""
         picture = self._pictures.get(span.fingerprint)
         if picture is None:
             raise EngineError(
@@ -72,3 +79,36 @@ class HeldImages:
                 "Send the picture again with its message.",
             )
         return picture
+
+    def missing(self, spans: Iterable[ImageSpan]) -> tuple[ImageSpan, ...]:
+        """The first span of each picture that is still to be encoded, in order."""
+        first = {span.fingerprint: span for span in reversed(tuple(spans))}
+        absent = [span for key, span in first.items() if key not in self._vectors]
+        return tuple(sorted(absent, key=lambda span: span.start))
+
+    def vectors(self, span: ImageSpan) -> Vectors:
+        """Raises EngineError for a picture that nobody gave, and what decoding it raises."""
+        held = self._vectors.pop(span.fingerprint, None)
+        if held is None:
+            held = self._encoded(self.picture(span))
+        self._vectors[span.fingerprint] = held
+        self.shrink_to(self.budget_bytes, keep=1)
+        return held
+
+    def shrink_to(self, nbytes: int, keep: int = 0) -> None:
+        """Give up the vectors that were used longest ago until the rest takes at most `nbytes`;
+        the last `keep` pictures stay. What went is encoded again when it is needed."""
+        while len(self._vectors) > keep and self.nbytes > nbytes:
+            self._vectors.popitem(last=False)
+
+    def _encoded(self, picture: Picture) -> Vectors:
+        start_s = time.perf_counter()
+        vectors = self._encode(picture.load())
+        self.last_encode_ms = (time.perf_counter() - start_s) * 1e3
+        self.encoded += 1
+        (width, height), count = picture.shape.size, vectors.rows.shape[0]
+        log.info(
+            "%s, %d x %d: %d vectors in %.0f ms",
+            picture.name, width, height, count, self.last_encode_ms,
+        )  # fmt: skip
+        return vectors

@@ -69,6 +69,20 @@ def prepared(image: Image.Image, config: VisionConfig) -> Prepared:
     return Prepared(pixels, Shape(image.size, len(squares), grid))
 
 
+def shape_of(size: tuple[int, int], config: VisionConfig) -> Shape:
+    """Of a picture of (width, height) pixels, as `prepared` gives it. Raises UsageError as that."""
+    if config.projector == "idefics3":
+        side = config.image_side
+        wide, high = whole_tiles(first_size(size, config.longest_edge), side)
+        rows, columns = high // side, wide // side
+        is_one = rows == columns == 1
+        return Shape(size, 1 if is_one else rows * columns + 1, (0, 0) if is_one else (rows, columns))
+    if config.projector == "gemma3":
+        return Shape(size, 1, (0, 0))
+    wide, high = smart_size(size, config)
+    return Shape(size, 1, (high // config.factor, wide // config.factor))
+
+
 def normalised(pixels: Pixels, config: VisionConfig) -> npt.NDArray[np.float32]:
     """uint8 [.., 3] to float32 of about -1..1."""
     mean, std = (np.array(c, np.float32) for c in (config.mean, config.std))

@@ -1,5 +1,6 @@
 """A picture is recognised by what it looks like, and decoded once."""
 
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ds4tui.engine.vision.recognition import Recogniser
 from ds4tui.errors import GGUFError, UsageError
 from tests.engine.vision.asking import ids_of
 from tests.engine.vision.changed import with_keys
-from tests.engine.vision.pictures import encoded, picture
+from tests.engine.vision.pictures import CONFIGS, SIZES, encoded, picture
 from tests.golden.files import projector_path
 
 SHOT = picture(120, 90)
@@ -61,9 +62,40 @@ def test_an_unchanged_history_decodes_no_picture_again(monkeypatch: pytest.Monke
     assert len(decoded) == len(set(first)) == 20
     again = [recognise(data, "again") for data in files]
     assert [p.fingerprint for p in again] == first and len(decoded) == 20
-    again[-1].load()  # just prepared
-    assert len(decoded) == 20
+    assert again[0].load().shape == again[0].shape
+    assert len(decoded) == 20  # just prepared
     assert again[0].load().shape == again[0].shape and decoded[20:] == ["again"]
+
+
+def test_what_is_prepared_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    recognise = recogniser()
+    first = recognise(encoded(picture(40, 30)))
+    monkeypatch.setattr(recognition, "PREPARED_BYTES", first.load().pixels.nbytes)
+    for width in (41, 42):
+        recognise(encoded(picture(width, 30)))
+    assert len(recognise._prepared) == 1
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_rows_of_a_size_are_those_of_the_picture(name: str) -> None:
+    recognise = recogniser()
+    recognise.config = CONFIGS[name]
+    for size in [*SIZES, (1, 90), (90, 1), (3000, 20)]:
+        assert recognise.tokens_of(size) == recognise(encoded(picture(*size))).block.rows
+
+
+def test_a_size_that_the_model_does_not_take_is_told() -> None:
+    recognise = recogniser()
+    recognise.config = CONFIGS["qwen"]
+    with pytest.raises(UsageError, match="too long"):
+        recognise.tokens_of((1000, 2))
+
+
+def test_a_known_digest_stands_for_the_bytes() -> None:
+    recognise, data = recogniser(), encoded(SHOT)
+    digest = blake2b(data, digest_size=16).digest()
+    assert recognise(data, digest=digest).fingerprint == recognise(data).fingerprint
+    assert recognise.decoded == 1
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
