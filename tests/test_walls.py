@@ -14,7 +14,7 @@ WALLS = {
     ("engine", "kernels"): {"textual", "starlette"},
     ("tui", "app"): {"mlx", "starlette", "ds4tui.server"},
     ("server",): {"mlx", "textual", "ds4tui.tui"},
-    ("assistant",): {"mlx", "textual", "starlette"},
+    ("assistant", "pictures"): {"mlx", "textual", "starlette"},
     ("events", "errors"): {"mlx", "numpy", "textual", "starlette"},
     ("config", "cli", "library", "logs", "files"): {"mlx", "numpy", "textual", "starlette"},
     ("engine.gguf", "engine.tokenizer", "engine.detokenizer"): {"mlx"},

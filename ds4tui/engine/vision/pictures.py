@@ -16,6 +16,8 @@ from ds4tui.errors import UsageError
 PIXELS_MAX = 120_000_000
 
 _HINT = "Send a PNG, JPEG, WebP, GIF or BMP file."
+# Of what Pillow can read. Others run programs (EPS runs Ghostscript), or are no pictures.
+_FORMATS = "PNG JPEG MPO WEBP GIF BMP DIB TIFF AVIF HEIF ICO PPM QOI JPEG2000".split()
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 
 
@@ -25,7 +27,7 @@ def opened(data: bytes, name: str = "The picture") -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd but readable metadata
-            with Image.open(io.BytesIO(data)) as image:
+            with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
                 _check_size(image, name)
                 return _as_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as exc:
@@ -33,10 +35,19 @@ def opened(data: bytes, name: str = "The picture") -> Image.Image:
             f"{name} is no picture that can be read: it {_look(data)}.", _HINT
         ) from exc
     except Image.DecompressionBombError as exc:
-        raise UsageError(f"{name} is too large: {exc}.", "Send a smaller one.") from exc
+        raise UsageError(
+            f"{name} is too large: at most {PIXELS_MAX:,} pixels are decoded.",
+            "Send a smaller one.",
+        ) from exc
     # What Pillow's readers raise for damaged files is many things.
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError) as exc:
         raise UsageError(f"{name} is damaged or cut off: {exc}.", "Save it anew.") from exc
+
+
+def readable_formats() -> list[str]:
+    """The names, as Pillow has them, of the formats that are read here."""
+    Image.init()
+    return [name for name in _FORMATS if name in Image.OPEN]
 
 
 def _check_size(image: Image.Image, name: str) -> None:
