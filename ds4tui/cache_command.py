@@ -1,45 +1,57 @@
 """`ds4tui cache`: the KV states on disk as conversations, for people who want their room back.
 
-A conversation is the path from a record that nothing leans on to its root; what two of them share
-(a system prompt, the turns before a fork) is stored once. Imports no mlx: no model is opened.
+`ls` and `show` only look, whoever uses the folder; the others need it for themselves. Imports no
+mlx: no model is opened.
 """
 
 import argparse
 import json
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
-import xxhash
-
-from ds4tui.cache.kventries import DiskEntry
+from ds4tui.cache.kvconversations import StoredConversation, as_json, named, stored_conversations
 from ds4tui.cache.kvpolicy import duration
 from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.kvtally import DiskStats
 from ds4tui.config import Settings, size_bytes
 from ds4tui.errors import StoreError, UsageError
+from ds4tui.tui.terminal_text import one_line
 
 # No model has this identity, so the tier takes nothing for its own.
 _NOBODY = b"ds4tui cache"
 
+_LOOKS_ONLY = ("ls", "show")
+# Of what happened: the rest is in the log of who uses the folder.
+_LINES_SHOWN = 20
+_TOLD = ("evicted", "damaged", "removed", "gone", "over budget", "index", "folder")
 
-@dataclass(frozen=True, slots=True)
-class StoredConversation:
-    """`name` is the short name to call it by. `own_bytes` would be freed if it went alone,
-    `nbytes` with what it shares with others. `spares_s` is what it took to compute."""
 
-    name: str
-    label: str
-    what: str
-    tokens: int
-    nbytes: int
-    own_bytes: int
-    used_at: float
-    created_at: float
-    hits: int
-    spares_s: float
-    is_pinned: bool
-    records: tuple[DiskEntry, ...]  # from its root on
+class _Folder:
+    """The folder, open, and how to answer."""
+
+    def __init__(self, tier: DiskTier, args: argparse.Namespace, out: TextIO) -> None:
+        self.tier, self.args, self._out = tier, args, out
+        self.is_json: bool = getattr(args, "as_json", False)
+
+    @property
+    def conversations(self) -> tuple[StoredConversation, ...]:
+        return stored_conversations(self.tier.entries())
+
+    def tell(self, value: dict[str, Any], *lines: str) -> None:
+        """As lines, or with --json as `value`."""
+        for line in [json.dumps(value, indent=2)] if self.is_json else lines:
+            print(line, file=self._out)
+
+    def tell_notes(self) -> None:
+        """What the folder has lost meanwhile is never left unsaid."""
+        notes = self.tier.drain_notes()
+        told = [f"{note.kind}: {note.reason}" for note in notes if note.kind in _TOLD]
+        out = sys.stderr if self.is_json else self._out
+        for line in _shortened(told):
+            print(line, file=out)
 
 
 def run(settings: Settings, args: argparse.Namespace, out: TextIO) -> int:
@@ -47,148 +59,181 @@ def run(settings: Settings, args: argparse.Namespace, out: TextIO) -> int:
     what = getattr(args, "what", None) or "ls"
     if what == "prune":
         _kept_bytes(args)
-    if not settings.kv_dir.is_dir():
+    path = settings.kv_dir
+    if not path.is_dir():
+        if path.exists():
+            raise StoreError(f"{path} is no folder.", "Choose one with --kv-disk-dir.")
         if hasattr(args, "name"):
             raise _unknown(args.name)
-        print(f"Nothing is stored: there is no folder {settings.kv_dir}.", file=out)
+        nothing = {"folder": str(path), "bytes": 0, "conversations": []}
+        said = f"Nothing is stored: there is no folder {path}."
+        print(json.dumps(nothing, indent=2) if hasattr(args, "as_json") else said, file=out)
         return 0
-    tier = DiskTier(settings.kv_dir, settings.kv_budget_bytes, _NOBODY)
+    looks_only = what in _LOOKS_ONLY
+    budget = settings.kv_budget_bytes
+    with _opened(DiskTier(path, budget, _NOBODY, may_write=not looks_only)) as tier:
+        folder = _Folder(tier, args, out)
+        if not looks_only and what != "verify":
+            _require_writer(tier.stats)
+        folder.tell_notes()
+        return _COMMANDS[what](folder)
+
+
+@contextmanager
+def _opened(tier: DiskTier) -> Iterator[DiskTier]:
     try:
-        if what not in ("ls", "show"):
-            _require_writer(tier)
-        return _COMMANDS[what](tier, args, out)
+        yield tier
     finally:
         tier.close(1.0)
-
-
-def stored_conversations(entries: tuple[DiskEntry, ...]) -> tuple[StoredConversation, ...]:
-    """The last used first."""
-    by_id = {entry.holder_id: entry for entry in entries}
-    stems = {entry.stem_id for entry in entries if entry.kind == "page"}
-    snapshots: dict[int | None, list[DiskEntry]] = {}
-    for entry in entries:
-        if entry.kind == "snapshot":
-            snapshots.setdefault(entry.stem_id, []).append(entry)
-    leaves = [e for e in entries if e.kind == "page" and e.holder_id not in stems]
-    paths = [_path(leaf, by_id, snapshots) for leaf in leaves]
-    shared: dict[int, int] = {}
-    for path in paths:
-        for entry in path:
-            shared[entry.holder_id] = shared.get(entry.holder_id, 0) + 1
-    found = [_conversation(leaf, path, shared) for leaf, path in zip(leaves, paths, strict=True)]
-    return tuple(sorted(found, key=lambda c: -c.used_at))
-
-
-def _path(
-    leaf: DiskEntry,
-    by_id: dict[int, DiskEntry],
-    snapshots: dict[int | None, list[DiskEntry]],
-) -> tuple[DiskEntry, ...]:
-    found: list[DiskEntry] = []
-    at: DiskEntry | None = leaf
-    while at is not None:
-        found += [*snapshots.get(at.holder_id, ()), at]
-        at = by_id.get(at.stem_id) if at.stem_id is not None else None
-    return tuple(reversed(found))
-
-
-def _conversation(
-    leaf: DiskEntry, path: tuple[DiskEntry, ...], shared: dict[int, int]
-) -> StoredConversation:
-    words = f"{leaf.identity.hex()} {leaf.start} {leaf.end} {leaf.created_at!r}"
-    own = [entry for entry in path if shared[entry.holder_id] == 1]
-    return StoredConversation(
-        name=xxhash.xxh3_64_hexdigest(words.encode())[:8],
-        label=leaf.label,
-        what=leaf.what or next((e.what for e in reversed(path) if e.what), ""),
-        tokens=leaf.end,
-        nbytes=sum(entry.nbytes for entry in path),
-        own_bytes=sum(entry.nbytes for entry in own),
-        used_at=max(entry.used_at for entry in path),
-        created_at=min(entry.created_at for entry in path),
-        hits=sum(entry.hits for entry in path),
-        spares_s=sum(entry.recompute_ms for entry in path if entry.kind == "page") / 1e3,
-        is_pinned=leaf.is_pinned,
-        records=path,
-    )
 
 
 # -- what there is to do -------------------------------------------------------------------------
 
 
-def _ls(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    found, stats = stored_conversations(tier.entries()), tier.stats
-    if getattr(args, "as_json", False):
-        listed = [_as_json(each) for each in found]
-        about = {"folder": stats.folder, "bytes": stats.used_bytes, "budget": stats.budget_bytes}
-        print(json.dumps({**about, "conversations": listed}, indent=2), file=out)
-        return 0
-    print(f"{stats.folder}: {_size(stats.used_bytes)} of {_size(stats.budget_bytes)}", file=out)
-    if not found:
-        print("No conversation is stored.", file=out)
-        return 0
-    rows: list[tuple[str, ...]] = [
-        ("ID", "TOKENS", "SIZE", "USED", "SPARES", "MODEL", "CONVERSATION")
-    ]
-    rows += [_row(each) for each in found]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i in (0, 5) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
-        ]
-        print("  ".join([*cells, row[-1]]).rstrip(), file=out)
+def _ls(folder: _Folder) -> int:
+    found, stats = folder.conversations, folder.tier.stats
+    about = {"folder": stats.folder, "bytes": stats.used_bytes, "budget": stats.budget_bytes}
+    lines = [f"{stats.folder}: {_size(stats.used_bytes)} of {_size(stats.budget_bytes)}"]
+    lines += _table(found) if found else ["No conversation is stored."]
+    if stats.stray_bytes:
+        lines.append(
+            f"Another {_size(stats.stray_bytes)} are in files that this ds4tui cannot use; "
+            "records of other versions go first when room is needed."
+        )
+    folder.tell({**about, "conversations": [_listed(each) for each in found]}, *lines)
     return 0
 
 
-def _row(found: StoredConversation) -> tuple[str, ...]:
+def _table(found: Sequence[StoredConversation]) -> list[str]:
+    heads = ("ID", "TOKENS", "OWN", "SHARED", "LAST USED", "SPARES", "MODEL", "CONVERSATION")
+    labels = _model_names(found)
+    rows = [heads, *(_row(each, labels) for each in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads) - 1)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if head in ("ID", "MODEL") else cell.rjust(width)
+            for head, cell, width in zip(heads, row, widths, strict=False)
+        ]
+        lines.append("  ".join([*cells, row[-1]]).rstrip())
+    return lines
+
+
+def _model_names(found: Iterable[StoredConversation]) -> dict[str, str]:
+    """By model_id: the label, and the id where other weights or settings have the same label."""
+    labels = {each.model_id: one_line(each.label) or "?" for each in found}
+    names = list(labels.values())
+    return {
+        model_id: f"{label} ({model_id})" if names.count(label) > 1 else label
+        for model_id, label in labels.items()
+    }
+
+
+def _row(found: StoredConversation, labels: dict[str, str]) -> tuple[str, ...]:
     return (
         found.name,
         f"{found.tokens:,}",
         _size(found.own_bytes),
-        f"{_ago(found.used_at)} ago",
+        _size(found.shared_bytes) if found.shared_bytes else "-",
+        _ago(found.used_at),
         duration(found.spares_s),
-        found.label or "?",
-        ("pinned: " if found.is_pinned else "") + (found.what or "(unknown)"),
+        labels[found.model_id],
+        ("pinned · " if found.is_pinned else "") + _about(found),
     )
 
 
-def _show(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    found = _named(tier, args.name)
-    if getattr(args, "as_json", False):
-        print(json.dumps(_as_json(found), indent=2), file=out)
-        return 0
-    shared = found.nbytes - found.own_bytes
-    pages = [entry for entry in found.records if entry.kind == "page"]
-    snapshots = len(found.records) - len(pages)
-    lines = [
-        f"{found.name}: {found.what or '(unknown)'}",
-        f"  model      {found.label or '?'}",
-        f"  length     {found.tokens:,} tokens, in {len(pages)} pages"
-        + (f" and {snapshots} snapshots" if snapshots else ""),
-        f"  size       {_size(found.own_bytes)} of its own"
-        + (f", {_size(shared)} shared with others" if shared else ""),
-        f"  stored     {_ago(found.created_at)} ago, used {_ago(found.used_at)} ago",
+def _about(found: StoredConversation) -> str:
+    """`you: Why is the sky blue?`."""
+    who, colon, words = one_line(found.what).partition(": ")
+    told = f"{'you' if who == 'person' else who}{colon}{words}" if found.what else "(unknown)"
+    return told + (" (of no use: its beginning is gone)" if found.is_broken else "")
+
+
+def _show(folder: _Folder) -> int:
+    found = _named(folder)
+    snapshots = f" and {_counted(found.snapshots, 'snapshot')}" if found.snapshots else ""
+    shared = f", {_size(found.shared_bytes)} shared with others" if found.shared_bytes else ""
+    hits = f", loaded {_counted(found.hits, 'time')}" if found.hits else ""
+    label = one_line(found.label) or "?"
+    folder.tell(
+        _listed(found),
+        f"{found.name}: {_about(found)}",
+        f"  model      {label}, weights and settings {found.model_id}",
+        f"  length     {found.tokens:,} tokens, in {_counted(found.pages, 'page')}{snapshots}",
+        f"  size       {_size(found.own_bytes)} of its own{shared}",
+        f"  stored     {_ago(found.created_at)}",
+        f"  last used  {_ago(found.used_at)}{hits}",
         f"  worth      spares about {duration(found.spares_s)} of computing",
-        f"  pinned     {'yes' if found.is_pinned else 'no'}",
-    ]
-    print("\n".join(lines), file=out)
+        f"  pinned     {'yes: it stays whatever room is needed' if found.is_pinned else 'no'}",
+    )
     return 0
 
 
-def _verify(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    entries = tier.entries()
-    damaged = tier.verify()
-    for damage in damaged:
-        print(f"removed {damage.what}: {damage.message}", file=out)
-    nbytes = _size(sum(entry.nbytes for entry in entries))
-    print(f"{len(entries)} records, {nbytes}: {len(damaged)} damaged", file=out)
+def _verify(folder: _Folder) -> int:
+    tier = folder.tier
+    entries, stats = tier.entries(), tier.stats
+    damaged = tier.verify(_progress(sys.stderr))
+    nbytes = sum(entry.nbytes for entry in entries)
+    removed = "found" if stats.why_not else "removed"
+    folder.tell(
+        {
+            "records": len(entries),
+            "bytes": nbytes,
+            "damaged": [
+                {"file": each.what, "fault": each.fault, "message": each.message}
+                for each in damaged
+            ],
+            "removed": not stats.why_not,
+        },
+        *(f"{removed} {each.what}: {each.message}" for each in damaged),
+        f"{_counted(len(entries), 'record')}, {_size(nbytes)}: {len(damaged) or 'none'} damaged",
+        *([f"Nothing was removed: {stats.why_not}."] if damaged and stats.why_not else []),
+    )
     return 1 if damaged else 0
 
 
-def _prune(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    print(f"{_size(tier.prune(_kept_bytes(args)))} freed", file=out)
+def _progress(err: TextIO) -> Callable[[int, int], None]:
+    """Reading gigabytes takes a while; a terminal is told how far it is."""
+
+    def tell(done: int, total: int) -> None:
+        end = "\r\x1b[K" if done >= total else ""
+        print(f"\r{_size(done)} of {_size(total)} read{end}", end="", file=err, flush=True)
+
+    return tell if err.isatty() else lambda done, total: None
+
+
+def _prune(folder: _Folder) -> int:
+    before = folder.conversations
+    _tell_freed(folder, before, folder.tier.prune(_kept_bytes(folder.args)))
     return 0
+
+
+def _clear(folder: _Folder) -> int:
+    before = folder.conversations
+    pinned = getattr(folder.args, "pinned", False)
+    _tell_freed(folder, before, folder.tier.clear(pinned=pinned))
+    return 0
+
+
+def _tell_freed(folder: _Folder, before: Sequence[StoredConversation], freed: int) -> None:
+    folder.tier.drain_notes()  # told here as conversations
+    after, stats = folder.conversations, folder.tier.stats
+    left = {each.name for each in after}
+    gone = [each for each in before if each.name not in left]
+    shown = _shortened([f"gone or shortened: {each.name}  {_about(each)}" for each in gone])
+    pins = sum(each.is_pinned for each in after)
+    stays = _counted(len(after), "conversation") if after else "Nothing"
+    folder.tell(
+        {
+            "freed_bytes": freed,
+            "bytes": stats.used_bytes,
+            "gone": [each.name for each in gone],
+            "conversations": [_listed(each) for each in after],
+        },
+        *shown,
+        f"{_size(freed)} freed. {stays} left{f', {pins} pinned' if pins else ''}: "
+        f"{_size(stats.used_bytes)} of {_size(stats.budget_bytes)}.",
+    )
 
 
 def _kept_bytes(args: argparse.Namespace) -> int:
@@ -198,26 +243,22 @@ def _kept_bytes(args: argparse.Namespace) -> int:
     return to_bytes
 
 
-def _pin(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    found = _named(tier, args.name)
-    tier.pin(_leaf(found))
-    print(f"{found.name} is pinned: {found.what or '(unknown)'}", file=out)
+def _pin(folder: _Folder) -> int:
+    found = _named(folder)
+    folder.tier.pin(found.leaf_id)
+    folder.tell(_listed(found) | {"is_pinned": True}, f"{found.name} is pinned: {_about(found)}")
     return 0
 
 
-def _unpin(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    found = _named(tier, args.name)
-    tier.unpin(_leaf(found))
-    print(f"{found.name} is pinned no more", file=out)
+def _unpin(folder: _Folder) -> int:
+    found = _named(folder)
+    folder.tier.unpin(found.leaf_id)
+    said = "is pinned no more" if found.is_pinned else "was not pinned"
+    folder.tell(_listed(found) | {"is_pinned": False}, f"{found.name} {said}: {_about(found)}")
     return 0
 
 
-def _clear(tier: DiskTier, args: argparse.Namespace, out: TextIO) -> int:
-    print(f"{_size(tier.clear(pinned=getattr(args, 'pinned', False)))} freed", file=out)
-    return 0
-
-
-_COMMANDS: dict[str, Callable[[DiskTier, argparse.Namespace, TextIO], int]] = {
+_COMMANDS: dict[str, Callable[[_Folder], int]] = {
     "ls": _ls,
     "show": _show,
     "verify": _verify,
@@ -228,41 +269,49 @@ _COMMANDS: dict[str, Callable[[DiskTier, argparse.Namespace, TextIO], int]] = {
 }
 
 
-def _leaf(found: StoredConversation) -> int:
-    """The page that the conversation ends with; all before it is kept with it."""
-    return next(e.holder_id for e in reversed(found.records) if e.kind == "page")
-
-
-def _named(tier: DiskTier, name: str) -> StoredConversation:
-    found = [c for c in stored_conversations(tier.entries()) if c.name.startswith(name)]
+def _named(folder: _Folder) -> StoredConversation:
+    name = folder.args.name
+    found = named(folder.conversations, name)
     if len(found) == 1:
         return found[0]
     if not found:
         raise _unknown(name)
-    raise UsageError(f"{len(found)} conversations begin with {name}.", "Give more of the ID.")
+    ids = ", ".join(each.name for each in found[:5])
+    raise UsageError(
+        f"{len(found)} conversations begin with {name}: {ids}.", "Give more of the ID."
+    )
 
 
 def _unknown(name: str) -> UsageError:
     return UsageError(
-        f"No stored conversation is called {name}.", "`ds4tui cache ls` shows them all."
+        f"No stored conversation is called {name!r}.", "`ds4tui cache ls` shows them all."
     )
 
 
-def _require_writer(tier: DiskTier) -> None:
-    why_not = tier.stats.why_not
-    if why_not:
-        raise StoreError(
-            f"Nothing can be changed in there: {why_not}.",
-            "Stop the ds4tui that uses the folder, and try again.",
-        )
+def _require_writer(stats: DiskStats) -> None:
+    if not stats.why_not:
+        return
+    is_in_use = "another" in stats.why_not
+    raise StoreError(
+        f"Nothing can be changed in {stats.folder}: {stats.why_not}.",
+        "Quit that ds4tui and try again, or ask its server: POST /v1/cache/pin, /v1/cache/clear."
+        if is_in_use
+        else "Make the folder writable for you, or choose another one with --kv-disk-dir.",
+    )
 
 
-def _as_json(found: StoredConversation) -> dict[str, Any]:
-    names = (
-        "name", "label", "what", "tokens", "nbytes", "own_bytes", "used_at", "created_at", "hits",
-        "spares_s", "is_pinned",
-    )  # fmt: skip
-    return {name: getattr(found, name) for name in names} | {"records": len(found.records)}
+def _listed(found: StoredConversation) -> dict[str, Any]:
+    """Without what only an open model can tell."""
+    return {name: value for name, value in as_json(found).items() if name != "is_ours"}
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    more = len(lines) - _LINES_SHOWN
+    return lines if more <= 0 else [*lines[:_LINES_SHOWN], f"and {more} more"]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 def _size(nbytes: int) -> str:
@@ -275,4 +324,5 @@ def _size(nbytes: int) -> str:
 
 
 def _ago(then: float) -> str:
-    return duration(max(0.0, time.time() - then))
+    seconds = max(0.0, time.time() - then)
+    return "just now" if seconds < 10 else f"{duration(seconds)} ago"

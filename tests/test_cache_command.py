@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,93 @@ def test_damage_is_found_told_and_removed(capsys: pytest.CaptureFixture[str], fo
     damaged = bytearray(page.read_bytes())
     damaged[-50] ^= 1
     page.write_bytes(damaged)
-    assert "1 damaged" in told(capsys, folder, "verify", code=1)
+    value = json.loads(told(capsys, folder, "verify", "--json", code=1))
+    assert value["removed"] and [d["file"] for d in value["damaged"]] == [page.name]
     assert not page.exists()
+
+
+def names(capsys: pytest.CaptureFixture[str], folder: Path) -> dict[str, str]:
+    """IDs by how the conversation begins."""
+    values = json.loads(told(capsys, folder, "--json"))["conversations"]
+    return {value["what"]: value["name"] for value in values}
+
+
+@pytest.fixture
+def in_use(folder: Path) -> Iterator[Path]:
+    """The folder, in which another process's tier writes."""
+    tier = DiskTier(folder, 10**8, IDENTITY)
+    assert tier.stats.is_writer
+    yield folder
+    tier.close(10.0)
+
+
+def failed(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> str:
+    assert main(["cache", *words, "--kv-disk-dir", str(folder)]) != 0
+    captured = capsys.readouterr()
+    assert not captured.out
+    return captured.err
+
+
+def test_who_only_looks_sees_a_folder_that_another_one_uses(
+    capsys: pytest.CaptureFixture[str], in_use: Path
+) -> None:
+    found = names(capsys, in_use)
+    assert "360 tokens" in told(capsys, in_use, "show", found["other"])
+    assert "none damaged" in told(capsys, in_use, "verify")
+    for words in (["pin", found["one"]], ["unpin", found["one"]], ["clear"], ["prune", "--to=1GB"]):
+        said = failed(capsys, in_use, *words)
+        assert "another ds4tui writes in this folder" in said and "/v1/cache/pin" in said
+    assert names(capsys, in_use) == found
+
+
+def test_looking_does_not_keep_others_from_writing(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    before = {path.name for path in folder.iterdir()}
+    assert "of 1 B" in told(capsys, folder, "ls", "--kv-disk-budget", "1")  # and nothing goes
+    assert {path.name for path in folder.iterdir()} <= before
+    assert len(names(capsys, folder)) == 2
+
+
+@pytest.mark.parametrize("name", ["nothing", "", " ", "%s", "'"])
+def test_a_name_that_nothing_has(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str
+) -> None:
+    for command in ("show", "pin", "unpin"):
+        assert "ds4tui cache ls" in failed(capsys, folder, command, name)
+
+
+def test_what_goes_is_told_as_conversations(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    found = names(capsys, folder)
+    told(capsys, folder, "pin", found["other"])
+    said = told(capsys, folder, "clear")
+    assert f"gone or shortened: {found['one']}" in said and found["other"] not in said
+    assert "1 conversation left, 1 pinned" in said
+    value = json.loads(told(capsys, folder, "clear", "--pinned", "--json"))
+    assert value["gone"] == [found["other"]] and value["freed_bytes"] > 0
+    assert value["conversations"] == []
+
+
+def test_a_budget_that_was_lowered_tells_what_went(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    said = told(capsys, folder, "verify", "--kv-disk-budget", "600kB")
+    assert "evicted: the page of tokens" in said and "room was needed" in said
+
+
+def test_text_of_others_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tier = DiskTier(tmp_path / "kv", 10**8, IDENTITY, label="m\x1b[2J")
+    timeline = Timeline.of(range(300))
+    layers = true_page(timeline, 0, 300).layers
+    assert tier.put_page(timeline, 0, layers, what="person: \x1b]0;hi\x07 a\nb")
+    assert tier.close(10.0)
+    listed = told(capsys, tmp_path / "kv", "ls")
+    assert "\x1b" not in listed and "\x07" not in listed
+    assert len(listed.splitlines()) == 3 and "you: " in listed
 
 
 @pytest.mark.parametrize(
