@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.alignment import aligned
@@ -24,6 +21,7 @@ from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.probing import probe, turn_openings
 from ds4tui.chat.reasoned import has_reasoning, with_reasoning_as_text, without_reasoning
 from ds4tui.chat.remembered import FrozenClocks, RunCache
+from ds4tui.chat.rows import joined
 from ds4tui.chat.script import Options, Script
 from ds4tui.chat.spelling import Speller
 from ds4tui.chat.stability import conversations, instabilities
@@ -39,8 +37,6 @@ from ds4tui.engine.vocabulary import SHOWN_MARKS
 from ds4tui.errors import RequestError, TemplateError
 
 _log = logging.getLogger(__name__)
-
-Ids = npt.NDArray[np.int64]
 
 # What becomes of earlier replies' reasoning: kept as sampled, as the template wishes, left out.
 ThinkingInHistory = Literal["keep", "template", "drop"]
@@ -271,8 +267,8 @@ class ChatFormat:
             path.append(node)
         self._chain.put(list(zip(keys, path, strict=True)))
         last = path[-1]
-        ids = np.concatenate([*(step.settled for step in path), last.open_ids])
-        return Rendering(Timeline.of(ids), opened_outline(last))
+        rows = joined([*(step.settled for step in path), last.open_rows])
+        return Rendering(rows.timeline(), opened_outline(last))
 
     def _known_keys(self, keys: Sequence[Key]) -> Iterator[tuple[int, Key]]:
         """The last key, which says how the reply is opened, then earlier ones, latest first: with

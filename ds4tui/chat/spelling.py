@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ds4tui.chat.remembered import RunCache
+from ds4tui.chat.rows import Rows, joined
 from ds4tui.chat.untrusted import Guard, Marks
 from ds4tui.engine.tokenizer import Tokenizer, literal_pattern
 
@@ -19,23 +20,27 @@ Ids = npt.NDArray[np.int64]
 
 _NO_IDS = np.empty(0, dtype=np.int64)
 
-# A special token's id, or a plain run without marks.
-Part = int | str
+# A special token's id, a plain run without marks, or an image's rows.
+Part = int | str | Rows
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """`ids` int64 [n]; `positions[i]` is how many of them stand before border i. `settled` of
-    them cannot change by what follows the last border; `run` is the plain text after those, up to
+    """`positions[i]` is how many of the `rows` stand before border i. `settled` of them cannot
+    change by what follows the last border; `run` is the plain text after those, up to
     that border, `after` are the parts behind it. `run_follows_reply`: nothing else stands
     between a reply and the run."""
 
-    ids: Ids
+    rows: Rows
     positions: tuple[int, ...]
     settled: int
     run: str
     after: tuple[Part, ...]
     run_follows_reply: bool
+
+    @property
+    def ids(self) -> Ids:
+        return self.rows.ids
 
 
 class Speller:
@@ -73,9 +78,10 @@ class Speller:
             pieces.append(encode(run[end:], continues=continues and not end))
         return pieces[0] if len(pieces) == 1 else np.concatenate([_NO_IDS, *pieces])
 
-    def spell(self, text: str, marks: Marks, follows_reply: bool = False) -> list[Ids]:
-        """The ids of `text`, which is marked; piece by piece."""
-        return [piece for _, _, piece in self._pieces(self._parts(text, marks), follows_reply)]
+    def spell(self, text: str, marks: Marks, images: Sequence[Rows] = ()) -> Rows:
+        """The rows of `text`, which is marked; `images` are those that its marks number."""
+        parts = [part for part, _ in self._measured(text, marks, images)]
+        return joined(rows for _, _, rows in self._pieces(parts, follows_reply=False))
 
     def lay(
         self,
@@ -84,12 +90,14 @@ class Speller:
         marks: Marks,
         before: Sequence[Part] = (),
         follows_reply: bool = False,
+        images: Sequence[Rows] = (),
     ) -> Laid:
-        """The ids of `before` and `text` (marked, with `borders` at places in it, not
-        decreasing). A border inside a token is moved to the token's beginning."""
-        parts, places = self._joined(before, text, borders, marks)
+        """The rows of `before` and `text` (marked, with `borders` at places in it, not
+        decreasing; `images` are those that its marks number). A border inside a token is moved
+        to the token's beginning."""
+        parts, places = self._joined(before, text, borders, marks, images)
         pieces = self._pieces(parts, follows_reply)
-        starts = np.cumsum([0, *(len(ids) for _, _, ids in pieces)]).tolist()
+        starts = np.cumsum([0, *(len(rows) for _, _, rows in pieces)]).tolist()
         positions = [self._position(pieces, starts, place) for place in places]
         last, offset = places[-1] if places else (len(parts), 0)
         open_run = parts[last] if offset else ""
@@ -98,7 +106,7 @@ class Speller:
         if isinstance(open_run, str) and offset < len(open_run):
             after.insert(0, open_run[offset:])
         return Laid(
-            np.concatenate([_NO_IDS, *(ids for _, _, ids in pieces)]),
+            joined(rows for _, _, rows in pieces),
             tuple(positions),
             starts[last],
             run,
@@ -107,7 +115,12 @@ class Speller:
         )
 
     def _joined(
-        self, before: Sequence[Part], text: str, borders: Sequence[int], marks: Marks
+        self,
+        before: Sequence[Part],
+        text: str,
+        borders: Sequence[int],
+        marks: Marks,
+        images: Sequence[Rows],
     ) -> tuple[list[Part], list[tuple[int, int]]]:
         """Parts of both, neighbouring runs joined, and each border as (part, offset in its text):
         offset 0 is before the part, a run's length behind it."""
@@ -115,7 +128,7 @@ class Speller:
         places: list[tuple[int, int]] = []
         left = list(borders)
         start = 0
-        for part, length in self._measured(text, marks):
+        for part, length in self._measured(text, marks, images):
             joins = isinstance(part, str) and bool(parts) and isinstance(parts[-1], str)
             known = len(str(parts[-1])) if joins else 0
             index = len(parts) - 1 if joins else len(parts)
@@ -134,8 +147,18 @@ class Speller:
         end = (len(parts) - 1, len(str(parts[-1]))) if open_end else (len(parts), 0)
         return parts, [_behind_run(place, parts) for place in (*places, *[end] * len(left))]
 
-    def _measured(self, text: str, marks: Marks) -> list[tuple[Part, int]]:
+    def _measured(self, text: str, marks: Marks, images: Sequence[Rows]) -> list[tuple[Part, int]]:
         """Parts of `text`, each with its length in it, marks included."""
+        measured: list[tuple[Part, int]] = []
+        for number, piece in enumerate(marks.image_pattern().split(text)):
+            if number % 2:
+                mark = marks.image_mark(int(piece))
+                measured.append((images[int(piece)], len(mark)))
+            else:
+                measured += self._measured_text(piece, marks)
+        return measured
+
+    def _measured_text(self, text: str, marks: Marks) -> list[tuple[Part, int]]:
         measured: list[tuple[Part, int]] = []
         run = ""
         for part in self._tokenizer.split(text):
@@ -149,39 +172,39 @@ class Speller:
                 run = ""
         return [*measured, (self._guard.reveal(run, marks), len(run))] if run else measured
 
-    def _parts(self, text: str, marks: Marks) -> list[Part]:
-        return [part for part, _ in self._measured(text, marks)]
-
     def _shown(self, part: Part, text: str, start: int, border: int, marks: Marks) -> int:
         """How many characters of `part` stand before `border`."""
-        if isinstance(part, int):
+        if not isinstance(part, str):
             return 0
         return len(self._guard.reveal(text[start:border], marks))
 
-    def _pieces(self, parts: Sequence[Part], follows_reply: bool) -> list[tuple[Part, bool, Ids]]:
-        """Each part with whether it follows a reply, and its ids."""
-        pieces: list[tuple[Part, bool, Ids]] = []
+    def _pieces(self, parts: Sequence[Part], follows_reply: bool) -> list[tuple[Part, bool, Rows]]:
+        """Each part with whether it follows a reply, and its rows."""
+        pieces: list[tuple[Part, bool, Rows]] = []
         for part in parts:
             follows = follows_reply and not pieces
             if isinstance(part, int):
-                ids = np.array([part], dtype=np.int64)
+                rows = Rows.of([part])
+            elif isinstance(part, str):
+                rows = Rows(self.encode(part, follows))
             else:
-                ids = self.encode(part, follows)
-            pieces.append((part, follows, ids))
+                rows = part
+            pieces.append((part, follows, rows))
         return pieces
 
     def _position(
         self,
-        pieces: Sequence[tuple[Part, bool, Ids]],
+        pieces: Sequence[tuple[Part, bool, Rows]],
         starts: Sequence[int],
         place: tuple[int, int],
     ) -> int:
         index, offset = place
         if not offset:
             return starts[index]
-        part, follows, ids = pieces[index]
+        part, follows, rows = pieces[index]
         if not isinstance(part, str) or offset == len(part):
-            return starts[index] + len(ids)
+            return starts[index] + len(rows)
+        ids = rows.ids
         shorter = self.encode(part[:offset], follows)
         if np.array_equal(ids[: len(shorter)], shorter):
             return starts[index] + len(shorter)

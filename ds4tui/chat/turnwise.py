@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-import numpy as np
-import numpy.typing as npt
-
 from ds4tui.cache.outline import Outline, Turn
 from ds4tui.chat.compact import ANY_TOOL, WORD, History, stand_in, stand_ins
 from ds4tui.chat.messages import Message
 from ds4tui.chat.outlining import opening_turn, turn_of
 from ds4tui.chat.reasoned import has_reasoning
+from ds4tui.chat.rows import Rows, joined
 from ds4tui.chat.script import Options, Script
 from ds4tui.chat.spelling import Laid, Part, Speller
 from ds4tui.chat.untrusted import Marks
@@ -28,10 +26,7 @@ from ds4tui.errors import TemplateError
 
 _log = logging.getLogger(__name__)
 
-Ids = npt.NDArray[np.int64]
-
-_NO_IDS = np.empty(0, dtype=np.int64)
-_NODE_BYTES = 2048  # of a node's objects beside its ids
+_NODE_BYTES = 2048  # of a node's objects beside its rows
 
 
 class NotTurnwise(Exception):
@@ -42,18 +37,18 @@ class NotTurnwise(Exception):
 class Node:
     """All up to where a reply begins.
 
-    `settled` int64 [n] follow the ids of the nodes before it. What stands behind them may be
-    spelt anew when text follows: `run`, the plain text at the end of the last turn, and
-    `opening`, the parts with which the template opens the reply; `open_ids` are both. `turns`
-    are those that this node added, `length` counts the settled ids of all nodes up to it.
+    `settled` rows follow those of the nodes before it. What stands behind them may be spelt anew
+    when text follows: `run`, the plain text at the end of the last turn, and `opening`, the parts
+    with which the template opens the reply; `open_rows` are both. `turns` are those that this
+    node added, `length` counts the settled rows of all nodes up to it.
     """
 
     parent: "Node | None" = None
-    settled: Ids = field(default_factory=lambda: _NO_IDS)
+    settled: Rows = field(default_factory=Rows)
     run: str = ""
     run_follows_reply: bool = False
     opening: tuple[Part, ...] = ()
-    open_ids: Ids = field(default_factory=lambda: _NO_IDS)
+    open_rows: Rows = field(default_factory=Rows)
     turns: Outline = ()
     length: int = 0
     history: History = field(default_factory=History)
@@ -62,7 +57,7 @@ class Node:
     @property
     def nbytes(self) -> int:
         texts = len(self.run) + sum(len(p) for p in self.opening if isinstance(p, str))
-        return _NODE_BYTES + self.settled.nbytes + self.open_ids.nbytes + 4 * texts
+        return _NODE_BYTES + self.settled.nbytes + self.open_rows.nbytes + 4 * texts
 
     def path(self) -> "list[Node]":
         """From the first node to this one."""
@@ -89,7 +84,7 @@ class _Delta:
     text: str
     borders: tuple[int, ...]
     before: str = ""
-    ids: Ids | None = None
+    ids: Rows | None = None
     from_run: bool = True
     with_calls: bool = True
 
@@ -162,17 +157,19 @@ class TurnwiseRenderer:
         if delta.ids is None:
             parts = (start.run, *([] if delta.from_run else start.opening))
             laid = self._lay(delta, marks, [p for p in parts if p != ""], start.run_follows_reply)
-            settled, begin = laid.ids[: laid.settled], start.length
+            settled, open_rows = laid.rows.cut(laid.settled)
+            begin = start.length
         else:
-            before = [start.open_ids]
+            before = [start.open_rows]
             if node is None:
-                before += [self._bos(delta.before), *self._speller.spell(delta.before, marks)]
+                before += [self._bos(delta.before), self._speller.spell(delta.before, marks)]
             laid = self._lay(delta, marks, (), follows_reply=True)
-            settled = np.concatenate([*before, delta.ids, laid.ids[: laid.settled]])
+            behind, open_rows = laid.rows.cut(laid.settled)
+            settled = joined([*before, delta.ids, behind])
             begin = start.length + len(settled) - laid.settled
         if node is None and delta.ids is None:
             bos = self._bos(delta.text)
-            settled, begin = np.concatenate([bos, settled]), len(bos)
+            settled, begin = joined([bos, settled]), len(bos)
         at, *ends = (begin + position for position in laid.positions)
         if delta.ids is not None or not delta.from_run:
             at = start.turns[-1].end if start.turns else 0
@@ -183,7 +180,7 @@ class TurnwiseRenderer:
             run=laid.run,
             run_follows_reply=laid.run_follows_reply,
             opening=laid.after,
-            open_ids=laid.ids[laid.settled :].copy(),  # a view would keep all of them
+            open_rows=open_rows,
             turns=turns,
             length=start.length + len(settled),
             history=self._history(start, messages, delta.with_calls),
@@ -211,12 +208,12 @@ class TurnwiseRenderer:
         reply = messages[0] if with_calls else replace(messages[0], tool_calls=())
         return start.history.added((*start.inputs, stand_in(reply)))
 
-    def _bos(self, text: str) -> Ids:
-        """A BOS if the model wants one and the template has not written it, else no ids."""
+    def _bos(self, text: str) -> Rows:
+        """A BOS if the model wants one and the template has not written it, else no rows."""
         tokenizer = self._tokenizer
         written = text.startswith(tokenizer.token_text(tokenizer.bos_id))
         ids = [tokenizer.bos_id] if tokenizer.add_bos and not written else []
-        return np.array(ids, dtype=np.int64)
+        return Rows.of(ids)
 
     def write(
         self,
@@ -273,7 +270,7 @@ class _Extension:
         frame = self._frame()
         if frame is None:
             return None
-        ids = np.array(self._messages[0].sampled_ids, dtype=np.int64)
+        ids = Rows.of(self._messages[0].sampled_ids or ())
         head = frame.head if self._is_first else ""
         return _Delta(frame.tail, frame.borders, head, ids, with_calls=frame.with_calls)
 
@@ -310,7 +307,6 @@ class _Extension:
         return self._frame_of(Message("assistant", self._mark))
 
     def _frame_of(self, reply: Message) -> _Frame | None:
-        """None if the reply does not come out exactly once."""
         inputs = self._messages[1:]
         try:
             whole = self._around(reply, inputs, opened=True)
@@ -402,5 +398,5 @@ def opened_outline(node: Node) -> Outline:
         if turns and turns[-1].end != step.turns[0].start:  # a run that went on was spelt anew
             turns[-1] = replace(turns[-1], end=step.turns[0].start)
         turns += step.turns
-    end = node.length + len(node.open_ids)
+    end = node.length + len(node.open_rows)
     return (*turns, opening_turn(turns[-1].end if turns else 0, end))

@@ -21,10 +21,12 @@ _PRIVATE_USE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 
 @dataclass(frozen=True, slots=True)
 class Marks:
     """Private characters of one rendering: the joint that keeps tokens apart, the two around a
-    reply's number, the one at the ends of texts, and one instead of each one-character token."""
+    reply's number and those around an image's, the one at the ends of texts, and one instead of
+    each one-character token."""
 
     joint: str
     reply: str
+    image: str
     edge: str
     stand_ins: tuple[str, ...]
 
@@ -32,11 +34,20 @@ class Marks:
         """Stands for the reply that is message `index`."""
         return f"{self.reply}{index}{self.reply}"
 
-    def edged(self, text: str) -> str:
-        """A marked text with an edge at either end, blanks staying outside. Empty texts stay
-        empty."""
+    def image_mark(self, number: int) -> str:
+        """Stands for an image, numbered among those of one rendering."""
+        return f"{self.image}{number}{self.image}"
+
+    def edged(self, text: str, start: bool = True, end: bool = True) -> str:
+        """A marked text with an edge at its start and its end, or at one of them, blanks staying
+        outside. Empty texts stay empty."""
         core = text.strip()
-        return text.replace(core, f"{self.edge}{core}{self.edge}", 1) if core else text
+        first, last = self.edge * start, self.edge * end
+        return text.replace(core, f"{first}{core}{last}", 1) if core else text
+
+    def image_pattern(self) -> re.Pattern[str]:
+        """Finds the marks of images; its group is the number."""
+        return re.compile(f"{self.image}([0-9]+){self.image}")
 
     def reply_pattern(self) -> re.Pattern[str]:
         """Finds the marks of replies; its group is the index."""
@@ -66,9 +77,9 @@ class Guard:
 
     def choose_marks(self, texts: Sequence[str]) -> Marks:
         """Marks that occur in none of `texts` (the template and all messages)."""
-        count = 3 + len(self._single)
-        joint, reply, edge, *stand_ins = _unused_characters(count, [*texts, *self.protected])
-        return Marks(joint, reply, edge, tuple(stand_ins))
+        count = 4 + len(self._single)
+        joint, reply, image, edge, *stand_ins = _unused_characters(count, [*texts, *self.protected])
+        return Marks(joint, reply, image, edge, tuple(stand_ins))
 
     def protect(self, text: str, marks: Marks) -> str:
         """`text` with marks; blanks at its ends stay at its ends, for templates that trim."""
