@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from ds4tui.cache.outline import Outline, Turn
 from ds4tui.chat.compact import ANY_TOOL, WORD, History, stand_in, stand_ins
+from ds4tui.chat.ends import first_end
 from ds4tui.chat.messages import Message
 from ds4tui.chat.outlining import opening_turn, turn_of
 from ds4tui.chat.reasoned import has_reasoning
@@ -232,16 +233,7 @@ class TurnwiseRenderer:
         return self._script.has_place_for_calls(options)
 
     def first_end(self, text: str) -> int | None:
-        """Where the first token stands that ends a turn."""
-        at = 0
-        for part in self._tokenizer.split(text):
-            if isinstance(part, int):
-                if part in self._tokenizer.end_ids:
-                    return at
-                at += len(self._tokenizer.token_text(part))
-            else:
-                at += len(part)
-        return None
+        return first_end(self._tokenizer, text)
 
 
 class _Extension:
@@ -298,20 +290,25 @@ class _Extension:
         return _Delta(written[start:], borders, from_run=from_run)
 
     def _frame(self) -> _Frame | None:
+        """None if the reply does not come out exactly once. Raises TemplateError."""
         reply = self._messages[0]
         if reply.tool_calls and self._renderer.has_place_for_calls(self._options):
             calling = Message("assistant", self._mark, tool_calls=reply.tool_calls)
-            frame = self._frame_of(calling)
+            try:
+                frame = self._frame_of(calling)
+            except TemplateError:
+                self._write((*self._shapes, *self._messages))  # raises unless it was the mark
+                frame = None
             if frame is not None:
                 return frame
-        return self._frame_of(Message("assistant", self._mark))
+        try:
+            return self._frame_of(Message("assistant", self._mark))
+        except TemplateError:
+            return None
 
     def _frame_of(self, reply: Message) -> _Frame | None:
         inputs = self._messages[1:]
-        try:
-            whole = self._around(reply, inputs, opened=True)
-        except TemplateError:
-            whole = None
+        whole = self._around(reply, inputs, opened=True)
         if whole is None:
             return None
         head, tail = whole

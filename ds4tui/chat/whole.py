@@ -8,12 +8,13 @@ read. Where turns lie is found by marks inside what they say.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ds4tui.cache.outline import Outline, Turn
+from ds4tui.chat.ends import first_end
 from ds4tui.chat.messages import Message
 from ds4tui.chat.outlining import opening_turn, turn_of
 from ds4tui.chat.reasoned import has_reasoning
@@ -21,6 +22,7 @@ from ds4tui.chat.script import Options, Script
 from ds4tui.chat.spelling import Speller
 from ds4tui.chat.untrusted import Marks
 from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.errors import TemplateError
 
 _log = logging.getLogger(__name__)
 
@@ -50,42 +52,89 @@ class WholeRenderer:
         stand in their places; one that does not come out once is written as its text. Raises
         TemplateError."""
         marks = self._script.choose_marks(messages, options)
-        wanted = set(sampled)
-        while True:
-            written = self._written(messages, options, marks, wanted)
-            held = Counter(int(n) for n in marks.reply_pattern().findall(written))
-            lost = {n for n in wanted if held[n] != 1}
-            if not lost:
-                break
-            _log.debug("the template does not keep the replies %s; their texts are used", lost)
-            wanted -= lost
-        edges = _Edges(self._written(messages, options, marks, wanted, edged=True), marks)
-        said = [n for n, m in enumerate(messages) if n in wanted or m.text.strip()]
+        written, wanted = self._accepted(messages, options, marks, sampled)
+        edges = _Edges(self._written(messages, options, marks, wanted, edged=True)[0], marks)
+        said = [n for n, m in enumerate(messages) if n in wanted.replies or m.text.strip()]
         # A template that cuts texts up would cut other pieces with the edges in them.
         borders = edges.borders(self._border_in) if edges.fit(written, len(said)) else []
         ids, ends = self._spelt(written, messages, marks, borders)
         return ids, self._outline(messages, options, dict(zip(said, ends, strict=False)), len(ids))
+
+    def _accepted(
+        self,
+        messages: Sequence[Message],
+        options: Options,
+        marks: Marks,
+        sampled: Collection[int],
+    ) -> "tuple[str, _Stands]":
+        """What the template writes, and which replies are marks in it: all that it keeps. Raises
+        TemplateError where it refuses the conversation as it is."""
+        has_calls = self._script.has_place_for_calls(options)
+        calling = {n for n in sampled if has_calls and messages[n].tool_calls}
+        wanted = _Stands(frozenset(sampled), frozenset(calling))
+        while True:
+            try:
+                written, uncut = self._written(messages, options, marks, wanted)
+            except TemplateError:
+                if not wanted.replies:
+                    raise
+                self._script.write(messages, options, marks)  # it may not be the marks
+                wanted = wanted.without(wanted.calling or wanted.replies)
+                continue
+            held = Counter(int(n) for n in marks.reply_pattern().findall(written))
+            lost = {n for n in wanted.replies if held[n] != 1} | uncut
+            if not lost:
+                return written, wanted
+            _log.debug("the template does not keep the replies %s as they were sampled", lost)
+            wanted = wanted.without(lost)
 
     def _written(
         self,
         messages: Sequence[Message],
         options: Options,
         marks: Marks,
-        sampled: set[int],
+        wanted: "_Stands",
         edged: bool = False,
-    ) -> str:
+    ) -> tuple[str, set[int]]:
+        """What the template writes, and the numbers of replies whose calls stand in it still."""
         told = [
-            self._standing(m, marks.reply_mark(n)) if n in sampled else m
+            self._standing(m, marks.reply_mark(n), n in wanted.calling)
+            if n in wanted.replies
+            else m
             for n, m in enumerate(messages)
         ]
-        stands = {marks.reply_mark(n) for n in sampled}
-        return self._script.write(told, options, marks, stands=stands, edged=edged)
+        stands = {marks.reply_mark(n) for n in wanted.replies}
+        written = self._script.write(told, options, marks, stands=stands, edged=edged)
+        return self._without_calls(written, marks, wanted.calling)
 
-    def _standing(self, reply: Message, mark: str) -> Message:
-        """A mark for a reply's sampled ids. They hold its calls and, unless that was taken out of
-        them, its reasoning, which are not written again."""
+    def _standing(self, reply: Message, mark: str, calls: bool) -> Message:
+        """A mark for a reply's sampled ids. They hold its calls, which templates look up when
+        they write results, and, unless that was taken out of them, its reasoning, which is not
+        written again."""
         thinks = has_reasoning(self._tokenizer, replace(reply, reasoning=""))
-        return Message("assistant", mark, reasoning="" if thinks else reply.reasoning)
+        reasoning = "" if thinks else reply.reasoning
+        told = reply.tool_calls if calls else ()
+        return Message("assistant", mark, reasoning=reasoning, tool_calls=told)
+
+    def _without_calls(
+        self, written: str, marks: Marks, calling: Collection[int]
+    ) -> tuple[str, set[int]]:
+        """`written` without what stands between the marks of `calling` and the ends of their
+        turns, which sampled ids hold already; and the numbers of those that end nowhere."""
+        if not calling:
+            return written, set()
+        pieces, uncut = marks.reply_pattern().split(written), set()
+        for place in range(1, len(pieces), 2):
+            number, behind = int(pieces[place]), pieces[place + 1]
+            pieces[place] = marks.reply_mark(number)
+            if number in calling:
+                end = first_end(self._tokenizer, behind)
+                if end is None:
+                    uncut.add(number)
+                else:
+                    edge = marks.edge if behind.startswith(marks.edge) else ""
+                    pieces[place + 1] = edge + behind[end:]
+        return "".join(pieces), uncut
 
     def _border_in(self, between: str) -> int:
         """Where in what the template wrote between two texts the first one's turn ends."""
@@ -147,6 +196,19 @@ class WholeRenderer:
         there = written.startswith(tokenizer.token_text(tokenizer.bos_id))
         ids = [tokenizer.bos_id] if tokenizer.add_bos and not there else []
         return np.array(ids, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stands:
+    """Numbers of replies that marks stand for, and of those whose calls the template is told."""
+
+    replies: frozenset[int]
+    calling: frozenset[int]
+
+    def without(self, lost: Collection[int]) -> "_Stands":
+        """First the calls of `lost`, then the replies themselves are left to the template."""
+        silent = self.calling.intersection(lost)
+        return _Stands(self.replies - (frozenset(lost) - silent), self.calling - silent)
 
 
 class _Edges:

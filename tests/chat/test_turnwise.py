@@ -143,6 +143,41 @@ def test_a_stable_template_is_followed_to_the_token(
         assert grown.timeline == chat_format.whole(bare, [READ]).timeline
 
 
+@st.composite
+def in_any_order(draw: st.DrawFn) -> tuple[Message, ...]:
+    """What clients send that keep no order: replies without a question, results without a call,
+    system texts anywhere, several calls at once."""
+    kinds = st.sampled_from(["user", "assistant", "calling", "system", "tool"])
+    told: list[Message] = []
+    for kind in draw(st.lists(kinds, min_size=1, max_size=6)):
+        if kind == "tool":
+            told.append(Message("tool", draw(texts), tool_call_id="call_1", name="read"))
+        elif kind in ("user", "system"):
+            told.append(Message(kind, draw(texts)))  # type: ignore[arg-type]
+        else:
+            count = draw(st.integers(1, 2)) if kind == "calling" else 0
+            calls = tuple(ToolCall(f"call_{n}", "read", '{"path": "a"}') for n in range(count))
+            told.append(replace(draw(replies()), tool_calls=calls))
+    return tuple(told)
+
+
+@pytest.mark.parametrize("name", formats.CORPUS)
+@settings(max_examples=scaled(25), deadline=None)
+@given(messages=in_any_order())
+def test_what_is_refused_is_what_the_template_refuses(
+    format_of: Formats, name: str, messages: tuple[Message, ...]
+) -> None:
+    """Whatever stands for the replies while their sampled ids are put in their places."""
+    chat_format = format_of(name)
+    try:
+        chat_format.render_text(messages, [READ])
+    except TemplateError:
+        is_refused = True
+    else:
+        is_refused = False
+    assert (laid_out(chat_format, messages) is None) is is_refused
+
+
 @pytest.mark.parametrize("name", formats.CORPUS)
 @settings(max_examples=scaled(5), deadline=None)
 @given(messages=conversations())
@@ -390,3 +425,26 @@ def test_kept_renderings_are_bounded(tokenizer: Tokenizer, monkeypatch: pytest.M
         chat_format.render(told)
         assert chat_format.kept_bytes <= 50_000
     assert chat_format.render(told) == ChatFormat(tokenizer, CHATML).render(told)
+
+
+def test_the_template_hears_of_the_calls_in_sampled_replies(format_of: Formats) -> None:
+    """Results are named after them, and refused without them."""
+    chat_format = format_of("named by call")
+    call = ToolCall("call_1", "read", "{}")
+    sampled = Message("assistant", "", tuple(b"<read it>"), tool_calls=(call,))
+    result = Message("tool", "one", tool_call_id="call_1", name="read")
+    turn = "<|tool|>read to=assistant one<|end|>"
+    for messages in ([sampled, result], [Message("user", "x"), sampled, SYSTEM, result]):
+        for rendering in (chat_format.laid_out(messages), chat_format.whole(messages)):
+            text = "".join(texts_of_turns(chat_format, rendering))
+            assert turn in text and text.count("<read it>") == 1 and "<tool_call>" not in text
+
+
+def test_two_calls_where_the_template_takes_one_are_refused_sampled_or_not(
+    format_of: Formats,
+) -> None:
+    call = ToolCall("call_1", "read", "{}")
+    for ids in (None, tuple(b"calls")):
+        reply = Message("assistant", "", ids, tool_calls=(call, call))
+        with pytest.raises(TemplateError, match="One call at once"):
+            format_of("one call").laid_out([Message("user", "x"), reply, Message("user", "y")])
