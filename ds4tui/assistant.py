@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
@@ -29,6 +29,9 @@ from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow
 from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
+
+if TYPE_CHECKING:  # brings Pillow
+    from ds4tui.engine.vision.seeing import Vision
 
 _NEVER = -1e4  # added to a logit: no other is that low
 
@@ -49,6 +52,7 @@ class ModelInfo:
     file_bytes: int
     context_tokens: int
     sampling: OwnSampling = field(default_factory=OwnSampling)  # what its authors recommend
+    vision: str = ""  # the file of its image encoder; "": it sees no pictures
 
 
 class Job(Protocol):
@@ -81,8 +85,14 @@ class Assistant:
         engine: EngineLike,
         chat_format: ChatFormat,
         replies: SavedReplies | None = None,
+        vision: "Vision | None" = None,
+        vision_refusal: str = "",
     ) -> None:
+        """Without `vision` the model sees no pictures, and `vision_refusal` says why and what to
+        do."""
         self.info = info
+        self.vision = vision
+        self.vision_refusal = vision_refusal
         self.format = chat_format
         self._engine = engine
         self._replies = replies

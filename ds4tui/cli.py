@@ -40,8 +40,8 @@ SAMPLING = (
 WEIGHTS = ["requantise", "quant_scales"]
 KV_DISK = ["kv_disk", "kv_disk_dir", "kv_disk_budget"]
 ENGINE = [
-    "context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS, *KV_DISK, "log_level",
-    "data_dir",
+    "mmproj", "context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS, *KV_DISK,
+    "log_level", "data_dir",
 ]  # fmt: skip
 
 # Commands with fixed names that later versions bring: refused, never half done.
@@ -60,7 +60,7 @@ EPILOG = (
 )
 
 _METAVARS = {
-    "model": "NAME", "system": "TEXT", "data_dir": "DIR", "kv_disk_dir": "DIR",
+    "model": "NAME", "system": "TEXT", "data_dir": "DIR", "kv_disk_dir": "DIR", "mmproj": "FILE",
     "kv_disk_budget": "SIZE",
 }  # fmt: skip
 

@@ -113,6 +113,11 @@ class Settings:
         1,
         64,
     )
+    mmproj: str = setting(
+        "",
+        "the file of the model's image encoder, or none; unset: the one beside the model that "
+        "fits it",
+    )
     requantise: str = setting(
         "off",
         "on a GPU: bits that types without an exact form in MLX (Q2_K, Q3_K, Q6_K, IQ..) are "

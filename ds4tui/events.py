@@ -3,8 +3,9 @@
 The app, the HTTP server and one-shot are three readers of this one stream. An event holds
 plain Python values only (no device arrays), so any thread may keep it. A job's events come in
 this order: Queued, then Decision, then PrefillProgress (one a chunk, the last one with
-done == total) with EncodingProgress (one a picture that is encoded) between them, then TokenText until exactly one of Finished or Failed ends the job.
-A cancelled job ends with Finished(stop_reason="cancelled").
+done == total), with EncodingProgress (one a picture that is encoded) between them, then TokenText
+until exactly one of Finished or Failed ends the job. A cancelled job ends with
+Finished(stop_reason="cancelled").
 
 The engine says nothing but TokenText of a reply. The Assistant tells reasoning and tool calls
 apart (chat/reply_reader.py): its listeners get ReasoningText and the ToolCall events between,

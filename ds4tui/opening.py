@@ -29,6 +29,7 @@ from ds4tui.errors import StoreError
 from ds4tui.library.own_sampling import own_sampling
 from ds4tui.library.resolve import display_name, resolve_model
 from ds4tui.library.verified import require_sound
+from ds4tui.sight import Sight
 
 if TYPE_CHECKING:
     from ds4tui.engine.models.registry import Model
@@ -56,14 +57,16 @@ def open_assistant(
     with GGUFFile.open(path) as gguf:
         tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
         chat_format = ChatFormat.from_gguf(gguf, tokenizer, settings.thinking_wish())
-        progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
-        engine = Engine(lambda: _load(name, gguf, tokenizer, settings))
-        try:
-            engine.start()
-            engine.wait_ready()
-        except BaseException:  # an interrupt too: no thread outlives a model that did not open
-            engine.close()
-            raise
+        sight = Sight.of(name, gguf, tokenizer, settings, progress)
+        with sight:
+            progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
+            engine = Engine(lambda: _load(name, gguf, tokenizer, settings, sight))
+            try:
+                engine.start()
+                engine.wait_ready()
+            except BaseException:  # an interrupt too: no thread outlives a model that did not open
+                engine.close()
+                raise
         replies = _saved_replies(gguf, settings)
         info = ModelInfo(
             name=name,
@@ -74,22 +77,24 @@ def open_assistant(
             file_bytes=gguf.file_bytes,
             context_tokens=engine.stats.context_tokens,
             sampling=own_sampling(gguf),
+            vision=engine.stats.encoder,
         )
     _opened.append(name)
     log.info("opened %s in %.1f s: %s", name, time.perf_counter() - began_s, info)
     log.info("%s: sampling %s", name, settings.sampling(info.sampling).words())
     if not chat_format.prefix_stable:
         log.info("%s: %s", name, chat_format.history_words)
-    return Assistant(info, engine, chat_format, replies)
+    log.info("%s", sight.refusal or f"{name} sees pictures with {info.vision}")
+    return Assistant(info, engine, chat_format, replies, sight.vision, sight.refusal)
 
 
-def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -> LoadedModel:
+def _load(
+    name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings, sight: Sight
+) -> LoadedModel:
     """Runs on the engine thread."""
     import mlx.core as mx
 
-    from ds4tui.engine.models.registry import load_model
-
-    model = load_model(gguf, settings, policy=settings.weights_policy())
+    model, images = sight.load(gguf, settings)
     disk = _disk(name, gguf, model, settings)
     return LoadedModel(
         name=name,
@@ -102,6 +107,7 @@ def _load(name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings) -
         emptied=Cause.MODEL_CHANGED if _opened and _opened[-1] != name else None,
         disk=disk if isinstance(disk, DiskTier) else None,
         no_disk=disk if isinstance(disk, DiskStats) else None,
+        images=images,
     )
 
 

@@ -1,0 +1,114 @@
+"""A model finds its eyes, or says why it has none and what to do."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ds4tui import sight as sight_module
+from ds4tui.config import Settings
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.errors import GGUFError, ModelNotFound, OutOfMemory
+from ds4tui.sight import Sight
+from tests.engine.vision.changed import with_keys
+from tests.engine.vision.pictures import encoded, picture
+from tests.golden.files import golden_path, projector_path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "models" / "tiny-model.gguf"
+    path.parent.mkdir()
+    shutil.copy(golden_path("idefics3"), path)
+    return path
+
+
+def put(model: Path, name: str, family: str = "idefics3") -> Path:
+    return Path(shutil.copy(projector_path(family), model.with_name(name)))
+
+
+def sight(model: Path, mmproj: str = "", load: bool = False) -> Sight:
+    settings = replace(Settings(), data_dir=model.parents[1], mmproj=mmproj)
+    with GGUFFile.open(model) as gguf:
+        tokenizer = Tokenizer.from_gguf(gguf)
+        with Sight.of("tiny", gguf, tokenizer, settings, lambda words: None) as found:
+            if load:
+                text, images = found.load(gguf, settings)
+                assert text.weights_bytes > 0 and (images is None) == (found.vision is None)
+                assert images is None or images.weights_bytes > 0
+    return found
+
+
+def name_of(found: Sight) -> str | None:
+    return found.vision.name if found.vision is not None else None
+
+
+def test_the_one_beside_the_model_is_found(model: Path) -> None:
+    put(model, "mmproj-tiny.gguf")
+    found = sight(model, load=True)
+    assert name_of(found) == "mmproj-tiny.gguf" and not found.refusal
+    assert found.vision is not None
+    assert found.vision.tokens_of((40, 30)) == found.vision(encoded(picture(40, 30))).block.rows
+
+
+def test_of_several_the_one_that_fits_and_is_named_alike(model: Path) -> None:
+    put(model, "mmproj-tiny-model-wrong.gguf", "gemma3v")
+    put(model, "mmproj-a.gguf")
+    put(model, "mmproj-tiny.gguf")
+    assert name_of(sight(model)) == "mmproj-tiny.gguf"
+
+
+def test_without_one_it_says_what_to_do(model: Path) -> None:
+    found = sight(model, load=True)
+    assert found.vision is None
+    assert found.refusal.startswith("tiny sees no pictures: no image encoder (mmproj file) lies")
+    assert "--mmproj FILE" in found.refusal and "ds4tui models --catalogue" in found.refusal
+
+
+def test_one_that_does_not_fit_is_a_reason_or_if_named_an_error(model: Path) -> None:
+    path = put(model, "mmproj-other.gguf", "gemma3v")
+    found = sight(model)
+    assert found.vision is None and "made for gemma3, not for llama" in found.refusal
+    with pytest.raises(GGUFError, match="does not belong to this model"):
+        sight(model, str(path))
+
+
+def test_it_can_be_switched_off_or_named(model: Path, tmp_path: Path) -> None:
+    put(model, "mmproj-tiny.gguf")
+    assert "mmproj = none" in sight(model, "None").refusal
+    elsewhere = tmp_path / "elsewhere.gguf"
+    shutil.copy(projector_path("idefics3"), elsewhere)
+    assert name_of(sight(model, str(elsewhere))) == "elsewhere.gguf"
+    assert name_of(sight(model, "mmproj-tiny.gguf")) == "mmproj-tiny.gguf"  # of the models folder
+    with pytest.raises(ModelNotFound):
+        sight(model, "gone.gguf")
+
+
+def test_a_damaged_one_costs_only_the_pictures(model: Path) -> None:
+    left_out = ("v.blk.0.ffn_up.weight",)
+    source, broken = projector_path("idefics3"), model.with_name("mmproj-broken.gguf")
+    with_keys(source, broken, {}, left_out)
+    found = sight(model, load=True)
+    assert found.vision is None and "v.blk.0.ffn_up" in found.refusal
+    with pytest.raises(GGUFError, match=r"v\.blk\.0\.ffn_up"):
+        sight(model, str(broken), load=True)
+
+
+def test_memory_is_kept_for_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for the text model, and less than the encoder takes beside it."""
+    path = put(model, "mmproj-tiny.gguf")
+    room = golden_path("idefics3").stat().st_size * 2
+    asked: list[int] = []
+
+    def available() -> int:
+        asked.append(room)
+        return room
+
+    monkeypatch.setattr(sight_module, "available_memory_bytes", available)
+    monkeypatch.setattr("ds4tui.engine.holding.required_bytes", lambda *of: room)
+    found = sight(model, load=True)
+    assert asked and found.vision is None and "no memory for its image encoder" in found.refusal
+    with pytest.raises(OutOfMemory):
+        sight(model, str(path), load=True)
