@@ -30,10 +30,16 @@ class Job:
 
 class WriteQueue:
     """`write` is called for each job, in order, on a thread of its own, and must look at
-    `is_stopped` now and then. All methods may be called by any thread."""
+    `is_stopped` now and then; `emptied` there, too, when nothing waits any more. All methods
+    may be called by any thread."""
 
-    def __init__(self, write: Callable[[Job], None], bound_bytes: int) -> None:
-        self._write = write
+    def __init__(
+        self,
+        write: Callable[[Job], None],
+        bound_bytes: int,
+        emptied: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._write, self._emptied = write, emptied
         self._bound_bytes = bound_bytes
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
@@ -110,4 +116,7 @@ class WriteQueue:
             with self._changed:
                 self._at_work = None
                 self._nbytes -= nbytes
+                is_empty = not self._waiting
                 self._changed.notify_all()
+            if is_empty:
+                self._emptied()

@@ -15,7 +15,7 @@ bytes), `put_*` with `wait_s`, `flush`, `close`, and those for people (`pin`, `c
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +56,9 @@ _RATED_BYTES_MIN = 16 << 20
 
 
 class DiskTier:
-    """`rates` say what it takes to compute a row again; whoever measures them sets them."""
+    """`rates` say what it takes to compute a row again; whoever measures them sets them.
+    `changed` is called, on whatever thread, when all that waited is written or people have
+    changed something: whoever tells of the tier sets it. It must be quick, and not raise."""
 
     def __init__(
         self,
@@ -84,13 +86,14 @@ class DiskTier:
         self._identity, self._label, self._clock = identity, label[:_TEXT_MAX], clock
         self._lock, self._tally, self._books = threading.RLock(), Tally(), Books(identity)
         self._failed = ""
+        self.changed: Callable[[], None] = lambda: None
         books = self._books, self._lock, self._tally
         began = time.perf_counter()
         self._keeper = Keeper(
             folder, budget_bytes, *books, clock=clock, floor=floor_bytes, may_write=may_write
         )
         self._opened_ms = (time.perf_counter() - began) * 1e3
-        self._queue = WriteQueue(self._keeper.store, queue_bytes)
+        self._queue = WriteQueue(self._keeper.store, queue_bytes, lambda: self.changed())
         self._keeper.is_stopped = self._queue.is_stopped
         self._reader = Reader(self._books, self._lock, self._keeper, self._tally)
 
@@ -140,7 +143,7 @@ class DiskTier:
         return found
 
     @contextmanager
-    def holding(self, holder_ids: Sequence[int]) -> Iterator[None]:
+    def holding(self, holder_ids: Collection[int]) -> Iterator[None]:
         """Nothing of these makes way meanwhile: from a look-up until its plan is done."""
         ids = [entry_of(holder_id) for holder_id in holder_ids if holder_id <= FIRST_HOLDER_ID]
         self._keeper.hold(ids, 1)
@@ -347,10 +350,12 @@ class DiskTier:
         """Keep this record, and with it all that it leans on, whatever the budget needs. Raises
         KeyError if it is gone, StoreError or OSError if it cannot be."""
         self._keeper.pin(self._entry(holder_id), is_pinned=True)
+        self.changed()
 
     def unpin(self, holder_id: int) -> None:
         """As `pin`."""
         self._keeper.pin(self._entry(holder_id), is_pinned=False)
+        self.changed()
 
     def clear(self, identity: bytes | None = None, *, pinned: bool = False) -> int:
         """Remove all records (of one model); pinned ones, and what they lean on, only if asked
@@ -369,12 +374,16 @@ class DiskTier:
                 for entry in self._books.entries.values()
                 if entry.entry_id not in staying and identity in (None, entry.head.identity)
             ]
-        return self._keeper.remove(gone)
+        removed = self._keeper.remove(gone)
+        self.changed()
+        return removed
 
     def prune(self, to_bytes: int) -> int:
         """Let go of what is worth least until the folder takes no more than that; the bytes that
         went. Raises as `pin`."""
-        return self._keeper.prune(to_bytes)
+        removed = self._keeper.prune(to_bytes)
+        self.changed()
+        return removed
 
     def verify(
         self, told: Callable[[int, int], None] = lambda done, of: None

@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from ds4tui.cache.kvconversations import StoredConversation, stored_conversations
 from ds4tui.cache.kvtally import DiskStats
 from ds4tui.cache.memory_tier import CacheNote
 from ds4tui.engine.jobs import Generation
+from ds4tui.engine.layout import Run, layout
 from ds4tui.engine.pool import Pool
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.session import Session, SessionState
 from ds4tui.engine.stats import (
+    CONVERSATIONS_KEPT,
     DECISIONS_KEPT,
     NOTES_KEPT,
     EngineStats,
@@ -41,7 +44,10 @@ class Books:
         self._notes: deque[MemoryNote] = deque(maxlen=NOTES_KEPT)
         self._what: dict[int, str] = {}
         self._used_s: dict[int, float] = {}
-        self._snapshots: dict[int, tuple[int, int]] = {}  # held, and the worst replay
+        self._snapshots: dict[int, tuple[tuple[int, ...], int]] = {}  # where, the worst replay
+        self._layouts: dict[int, tuple[Run, ...]] = {}
+        self._conversations: tuple[StoredConversation, ...] = ()
+        self._is_storing = False
         self._disk: DiskStats | None = None  # at that time, too
         self._held: dict[str, float] = {}  # what the memory tier held when it was last looked at
 
@@ -58,7 +64,12 @@ class Books:
     def looked_at(self, session: Session) -> None:
         """`session` has got its prompt, or its job has ended: what is counted then only, since
         it takes longer than a token may."""
-        self._snapshots[session.number] = (session.count_snapshots(), session.worst_replay())
+        self._snapshots[session.number] = (session.snapshots_at(), session.worst_replay())
+        self._lay_out(session)
+
+    def _lay_out(self, session: Session) -> None:
+        timeline = session.timeline
+        self._layouts[session.number] = layout(session.outline, timeline.spans, len(timeline))
 
     def looked_at_memory(self) -> None:
         """The same of the memory tier."""
@@ -83,10 +94,18 @@ class Books:
                 "images_budget_bytes": images.budget_bytes,
                 "last_encode_ms": images.last_encode_ms,
             }
-        disk = self._pool.disk
+        disk, storing = self._pool.disk, self._pool.storing
         self._disk = disk.stats if disk is not None else self._pool.no_disk
+        is_pending = storing is not None and storing.is_pending
+        self._is_storing = is_pending or bool(self._disk and self._disk.queued_bytes)
+
+    def looked_at_conversations(self) -> None:
+        """The same of what is on disk, which takes longest: while there is nothing to do."""
+        if self._pool.disk is not None:
+            self._conversations = stored_conversations(self._pool.disk.entries())
 
     def decided(self, decision: Decision) -> None:
+        self._lay_out(self._pool.sessions[decision.session - 1])
         what = self._what.get(decision.session, "")
         self._decisions.append(replace(decision, what=what))
         if decision.tripwire:
@@ -110,6 +129,9 @@ class Books:
         return {
             **self._held,
             "disk": self._disk,
+            "is_storing": self._is_storing,
+            "conversations": self._conversations[:CONVERSATIONS_KEPT],
+            "conversation_count": len(self._conversations),
             "kv_bytes": sum(self._pool.kv_bytes.values()),
             "sessions": tuple(self._session(s, jobs) for s in self._pool.sessions),
             "decisions": tuple(self._decisions),
@@ -120,20 +142,23 @@ class Books:
 
     def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:
         number = session.number
-        snapshots, worst_replay = self._snapshots.get(number, (0, 0))
+        snapshots, worst_replay = self._snapshots.get(number, ((), 0))
+        resident = len(session.timeline)
         state, rests = session.state_name, number not in jobs
         if rests and state is SessionState.DECODING:  # so a reply ends
             state = SessionState.READY
         return SessionStats(
             session=number,
             state=state.value,
-            resident_tokens=len(session.timeline),
+            resident_tokens=resident,
             kv_bytes=self._pool.kv_bytes[number],
-            snapshots=snapshots,
+            snapshots=len(snapshots),
+            snapshots_at=snapshots,
             worst_replay=worst_replay,
             what=self._what.get(number, ""),
             job_id=jobs.get(number, ""),
             used_s=self._used_s.get(number, 0.0),
+            layout=self._layouts.get(number, ()) if resident else (),
         )
 
 

@@ -176,9 +176,9 @@ class Session:
         """Bytes that are allocated for the state."""
         return self._state.nbytes if self._state is not None else 0
 
-    def count_snapshots(self) -> int:
-        """How many snapshots are held of what is resident."""
-        return len(self._memory.snapshots_of(self._timeline)) if self.needs_snapshots else 0
+    def snapshots_at(self) -> tuple[int, ...]:
+        """Where the snapshots stand that are held of what is resident, ascending."""
+        return self._memory.snapshots_of(self._timeline) if self.needs_snapshots else ()
 
     def worst_replay(self) -> int:
         """The most tokens that an edit of what is resident, wherever it is, makes a state compute

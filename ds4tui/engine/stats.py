@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ds4tui.cache.kvconversations import StoredConversation
 from ds4tui.cache.kvtally import DiskStats
+from ds4tui.engine.layout import Run
 from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
 
 EngineState = Literal["loading", "idle", "prefilling", "decoding", "closed"]
@@ -11,6 +13,8 @@ EngineState = Literal["loading", "idle", "prefilling", "decoding", "closed"]
 # How many decisions and notes are kept to be looked at: a screen or two.
 DECISIONS_KEPT = 64
 NOTES_KEPT = 64
+# Of the conversations on disk, the last used ones; /v1/cache/conversations lists all.
+CONVERSATIONS_KEPT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,12 @@ class SessionStats:
     resident_tokens: int = 0
     kv_bytes: int = 0
     snapshots: int = 0  # of bounded states, on the path that is resident
+    snapshots_at: tuple[int, ...] = ()  # where they stand, ascending
     worst_replay: int = 0  # tokens that an edit anywhere of it computes again at most; 0: none
     what: str = ""  # in words: who used it last, and how the conversation begins
     job_id: str = ""  # the job at work in it, "" while it rests
     used_s: float = 0.0  # when a job last began in it, in seconds since 1970; 0: never
+    layout: tuple[Run, ...] = ()  # of what is resident, but for what was sampled since a job began
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,9 @@ class EngineStats:
     images_budget_bytes: int = 0
     last_encode_ms: float = 0.0
     disk: DiskStats | None = None  # what outlives the process; None: nothing shall
+    is_storing: bool = False  # an idle engine still copies or writes what shall go to disk
+    conversations: tuple[StoredConversation, ...] = ()  # on disk, the last used first
+    conversation_count: int = 0  # all of them
     decisions: tuple[Decision, ...] = ()  # the last DECISIONS_KEPT, oldest first
     notes: tuple[MemoryNote, ...] = ()  # the last NOTES_KEPT, oldest first
     tripwire: str = ""  # many requests and no reuse, in words, with the usual cause; "": all well

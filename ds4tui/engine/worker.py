@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.books import Books, counted
 from ds4tui.engine.failures import let_go
@@ -53,6 +54,8 @@ class Engine:
         self._schedule: Schedule[Job] = Schedule()
         self._at_work: Schedule[Generation] = Schedule()  # one a session at most
         self._may_begin = False  # something has changed since waiting jobs were last looked at
+        self._disk: DiskTier | None = None  # once loaded
+        self._is_disk_changed = False  # since it was last told
         self._stats = EngineStats()
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._run, name="ds4tui-engine", daemon=True)
@@ -68,6 +71,12 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         return self._stats
+
+    @property
+    def disk(self) -> DiskTier | None:
+        """What outlives the process; None while the model loads, and without one. What is
+        changed in it is told in the stats soon."""
+        return self._disk
 
     def start(self) -> None:
         """Begin to load. Once only."""
@@ -152,7 +161,12 @@ class Engine:
                 loaded.disk.close(CLOSE_DISK_S)
 
     def _loaded_ready(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
+        self._disk = loaded.disk
+        if loaded.disk is not None:
+            loaded.disk.changed = lambda: self._calls.put(self._disk_changed)
         books.looked_at_memory()
+        books.looked_at_conversations()
+        books.note_memory()
         self._stats = replace(
             self._stats,
             state="idle",
@@ -171,6 +185,8 @@ class Engine:
         while True:
             is_idle = not len(self._at_work) and not len(self._schedule)
             is_storing = pool.storing is not None and pool.storing.is_pending
+            if is_idle and self._is_disk_changed and not is_storing:
+                self._look_again(books)
             self._obey_calls(may_block=is_idle and not is_storing)
             if self._is_closing:
                 return
@@ -179,8 +195,6 @@ class Engine:
                 self._work_on(self._at_work.take(), pool, books)
             elif pool.storing is not None and is_storing:
                 pool.storing.idle()
-                if not pool.storing.is_pending:
-                    self._look_again(books)
 
     def _begin_jobs(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
         """Give sessions to the jobs that wait, as far as these find one that rests."""
@@ -236,9 +250,14 @@ class Engine:
             self._count(work, pool)
             work.job.end(work.ending)  # last: who hears it may look at the stats at once
 
+    def _disk_changed(self) -> None:
+        self._is_disk_changed = True
+
     def _look_again(self, books: Books) -> None:
         """What was stored meanwhile is told."""
+        self._is_disk_changed = False
         books.looked_at_memory()
+        books.looked_at_conversations()
         books.note_memory()
         self._stats = replace(self._stats, **books.fields(()))
 
@@ -291,7 +310,9 @@ class Engine:
         if not work.was_shared:
             pool.measured(work.usage)
         if not len(self._at_work):
+            self._is_disk_changed = self._disk is not None
             stats = replace(stats, state="idle", job_id="", origin="")
+            stats = replace(stats, is_storing=self._is_disk_changed)
         prefill = stats.prefill
         self._stats = replace(stats, prefill=replace(prefill, eta_s=0.0) if prefill else None)
 

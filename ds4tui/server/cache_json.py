@@ -45,8 +45,8 @@ def cache_json(stats: EngineStats, with_texts: bool) -> dict[str, Any]:
 def _leave_texts_out(values: dict[str, Any]) -> None:
     for decision in filter(None, [values["decision"], *values["decisions"]]):
         decision.update(dict.fromkeys(_DECISION_TEXTS))
-    for session in values["sessions"]:
-        session["what"] = None
+    for named in (*values["sessions"], *values["conversations"]):
+        named["what"] = None
 
 
 def _tripwire_json(stats: EngineStats) -> dict[str, str] | None:

@@ -98,7 +98,7 @@ def test_a_state_that_can_be_cut_anywhere_is_neither_chunked_nor_snapshotted_so(
     session.append(1)
     session.end_turn()
     assert session._memory.nbytes == 0
-    assert session.count_snapshots() == session.worst_replay() == 0
+    assert session.snapshots_at() == () and session.worst_replay() == 0
 
 
 def test_snapshots_stand_before_and_after_each_image_and_cut_none() -> None:
