@@ -26,12 +26,12 @@ class SessionStats:
     resident_tokens: int = 0
     kv_bytes: int = 0
     snapshots: int = 0  # of bounded states, on the path that is resident
-    snapshots_at: tuple[int, ...] = ()  # where they stand, ascending
     worst_replay: int = 0  # tokens that an edit anywhere of it computes again at most; 0: none
     what: str = ""  # in words: who used it last, and how the conversation begins
     job_id: str = ""  # the job at work in it, "" while it rests
     used_s: float = 0.0  # when a job last began in it, in seconds since 1970; 0: never
     layout: tuple[Run, ...] = ()  # of what is resident, but for what was sampled since a job began
+    snapshots_at: tuple[int, ...] = ()  # where the snapshots stand, ascending
 
 
 @dataclass(frozen=True, slots=True)
