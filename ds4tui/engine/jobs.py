@@ -180,7 +180,8 @@ class Generation:
         request, session = self.job.request, self.session
         check_request(request, session.context_tokens, self._loaded.model.vocab_size)
         self._pictures.give(request.timeline)
-        self._sampler = Sampler(request.sampling, request.timeline.ids)
+        matcher = request.constraint.matcher() if request.constraint is not None else None
+        self._sampler = Sampler(request.sampling, request.timeline.ids, matcher)
         self._prefill_began_s = time.perf_counter()
         while self._prefill is None:
             plan = self._pool.admitted(session, request.timeline, request.outline, busy)

@@ -8,7 +8,10 @@ from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.errors import RequestError
 
-if TYPE_CHECKING:  # whoever sends no picture needs no Pillow
+if (
+    TYPE_CHECKING
+):  # whoever sends no picture needs no Pillow, and who asks for no form no llguidance
+    from ds4tui.engine.constraint import Constraint
     from ds4tui.engine.vision.recognition import Picture
 
 Origin = Literal["person", "agent"]
@@ -71,7 +74,7 @@ class GenerateRequest:
     """One job: evaluate `timeline`, then sample until a stop token, string or limit. `outline`
     says which positions are whose message, `first_words` how the person began, where that is known:
     templates put words of their own before and behind them. `pictures` are those of the timeline's
-    spans, in any order."""
+    spans, in any order. `constraint` is the form that the reply must have."""
 
     timeline: Timeline
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -80,3 +83,4 @@ class GenerateRequest:
     outline: Outline = ()
     pictures: "tuple[Picture, ...]" = field(default=(), kw_only=True)
     first_words: str = ""
+    constraint: "Constraint | None" = field(default=None, kw_only=True)

@@ -1,6 +1,7 @@
 """From logits to a token. NumPy only; knows nothing of text, stop strings or jobs.
 
 The order is that of transformers' logits warpers:
+  0. tokens that a constraint does not allow here are out;
   1. logits: + logit_bias; repetition_penalty on what prompt and reply hold (a positive logit is
      divided by it, a negative one multiplied); - frequency_penalty x count - presence_penalty
      on what the reply holds (OpenAI's definition);
@@ -15,7 +16,7 @@ Log-probabilities are those of the model's own distribution: before all of this.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,15 +38,28 @@ class Choice:
     top: tuple[tuple[int, float], ...]
 
 
+class Matcher(Protocol):
+    """What may come next (engine.constraint.Matcher is one)."""
+
+    def allowed(self, vocab_size: int) -> npt.NDArray[np.bool_]: ...
+    def accept(self, token_id: int) -> None: ...
+
+
 class Sampler:
     """Picks the tokens of one reply. The same seed, prompt and logits give the same tokens.
 
     `prompt_ids` is int [T]; negative ids (image rows) count for nothing. A None seed is drawn
-    from the system.
+    from the system. With a `matcher` only what it allows is picked.
     """
 
-    def __init__(self, params: SamplingParams, prompt_ids: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_ids: npt.NDArray[np.int64],
+        matcher: Matcher | None = None,
+    ) -> None:
         self._params = params
+        self._matcher = matcher
         self._generator = np.random.Generator(np.random.PCG64(_entropy(params.seed)))
         self._seen: set[int] = set()
         if params.repetition_penalty != 1.0:
@@ -53,24 +67,39 @@ class Sampler:
         self._counts: dict[int, int] = {}
 
     def accept(self, token_id: int) -> None:
-        """Count a token of the reply for the penalties."""
+        """Count a token of the reply, for the penalties and the constraint. Raises EngineError if
+        the constraint does not allow it."""
+        if self._matcher is not None:
+            self._matcher.accept(token_id)
         self._counts[token_id] = self._counts.get(token_id, 0) + 1
         self._seen.add(token_id)
 
     def pick(self, logits: npt.NDArray[Any]) -> Choice:
         """Choose by float [vocab] logits; -inf forbids a token.
 
-        Raises EngineError for logits that no distribution has: NaN, +inf, or all -inf.
+        Raises EngineError for logits that no distribution has: NaN, +inf, or all -inf; and if a
+        constraint leaves none.
         """
         own = np.asarray(logits, dtype=np.float64)
         _require_distribution(own)
-        adjusted = self._adjusted(own)
+        adjusted = self._adjusted(self._allowed(own))
         if self._params.temperature == 0:
             token = int(adjusted.argmax())  # the first of equals: the lowest id
         else:
             ids, weights = candidates(adjusted, self._params)
             token = int(ids[self._draw(weights)])
         return self._choice(token, own)
+
+    def _allowed(self, own: Doubles) -> Doubles:
+        if self._matcher is None:
+            return own
+        allowed = np.where(self._matcher.allowed(len(own)), own, -np.inf)
+        if not np.isfinite(allowed.max()):
+            raise EngineError(
+                "The form that was asked for leaves the model no token to go on with.",
+                "Simplify the schema, or send the request without it.",
+            )
+        return allowed
 
     def _adjusted(self, own: Doubles) -> Doubles:
         params = self._params
