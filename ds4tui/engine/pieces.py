@@ -1,21 +1,34 @@
 """What a plan is executed with: the rows and bounded parts that it names, looked up before
 anything changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ds4tui.cache.candidates import RowPart
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
-from ds4tui.cache.offers import HOLDER_LIVE
+from ds4tui.cache.offers import HOLDER_LIVE, HeldRows
+from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.disk_rows import DiskRows, bounded_from_disk, is_on_disk
+from ds4tui.engine.models.rows import Rows as ModelRows
 from ds4tui.errors import EngineError
 
 Rows = Any  # engine.state.RowSource: a state or a segment, which answers rows(layer, start, end)
 Bounded = Any  # engine.state.BoundedState
+
+
+class Model(Protocol):
+    """What a session needs of a model. When `forward` returns, the rows are in the state and
+    computed; it gives float32 [n, vocab] for the rows asked for, None for logits="none"."""
+
+    @property
+    def context_tokens(self) -> int: ...
+    def new_state(self) -> Any: ...
+    def forward(self, rows: ModelRows, state: Any) -> Any: ...
+    def kv_bytes(self, tokens: int) -> int: ...
 
 
 class State(Protocol):
@@ -32,6 +45,7 @@ class State(Protocol):
     @property
     def snapshot_bytes(self) -> int: ...
     def can_rewind(self, to: int) -> bool: ...
+    def rewind(self, to: int) -> None: ...
     def rows(self, layer: int, start: int, end: int) -> Any: ...
     def rows_bytes(self, start: int, end: int) -> int: ...
     def copy_rows(self, start: int, end: int) -> Any: ...
@@ -57,6 +71,45 @@ class Pieces:
         """A bounded part that was read from disk serves the next fork from memory."""
         if self.is_bounded_from_disk and memory.make_room(self.bounded.nbytes):
             memory.add_snapshot(timeline, self.bounded, self.bounded.nbytes, "turn")
+
+
+class Neighbour(Protocol):
+    """Another session of the pool."""
+
+    number: int
+
+    @property
+    def timeline(self) -> Timeline: ...
+    @property
+    def outline(self) -> Outline: ...
+
+
+def neighbours_rows(neighbours: Iterable[Neighbour], wanted: Timeline) -> tuple[HeldRows, ...]:
+    """What other sessions hold of `wanted`, as rows that can be copied."""
+    found = ((other, other.timeline) for other in neighbours if len(other.timeline))
+    held = (
+        HeldRows(
+            -other.number,
+            "segment",
+            0,
+            len(t),
+            t.common_prefix(wanted),
+            outline=other.outline,
+            spans=t.spans,
+        )
+        for other, t in found
+    )
+    return tuple(rows for rows in held if rows.common)
+
+
+def sound_rows(state: State, kept: int) -> int:
+    """How many rows of `state` are those that were wanted after a rebuild from its first `kept`
+    rows met a record that cannot be read; the state is cut to them. 0: it is of no use."""
+    rows = kept if state.needs_snapshots else state.length
+    if not rows or not state.can_rewind(rows):
+        return 0
+    state.rewind(rows)
+    return rows
 
 
 def look_up(

@@ -266,7 +266,7 @@ class Pool:
         return short <= 0
 
     def _candidate(self, session: Session, wanted: Timeline, outline: Outline) -> Candidate:
-        plan = session.plan(wanted, outline)
+        plan = session.plan(wanted, outline, holds=False)
         displaced = 0 if is_same_conversation(plan, outline) else plan.dropped
         charge_ms = DISPLACED_SHARE * self.memory.rates.prefill_ms(displaced)
         own = min(plan.common, plan.kept)

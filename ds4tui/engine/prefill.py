@@ -130,3 +130,12 @@ def chunk_rows(remaining: int, max_rows: int, sizes: Sequence[int]) -> int:
     once for each."""
     room = max(1, min(remaining, max_rows))
     return next((size for size in sizes if size <= room), room)
+
+
+def vector(returned: object) -> Floats:
+    """What `forward` returned, [1, vocab], as a float32 [vocab] of the caller's own."""
+    logits: Floats = np.array(returned, dtype=np.float32)
+    if logits.ndim != 2 or len(logits) != 1:
+        raise EngineError(f"The model returned logits of shape {logits.shape}, not [1, vocab].")
+    row: Floats = logits[0]
+    return row

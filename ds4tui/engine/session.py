@@ -17,7 +17,8 @@ copied into a segment, bounded parts snapshotted; what is kept may come from the
     READY, DECODING ─end_turn─▶ the same: the bounded part is snapshotted, nothing changes
     EMPTY, READY, DECODING ─clear─▶ EMPTY: the state is parked or given up
     any state ─a rebuild, step or append that raises; poison()─▶ POISONED ─sync─▶ PREFILLING
-    any state ─sync, of which a record on disk cannot be read─▶ EMPTY: to be planned anew
+    any state ─sync, of which a record on disk cannot be read─▶ READY with the rows before it, or
+               EMPTY: to be planned anew
 
     EMPTY       nothing is resident
     PREFILLING  a Prefill is open: the timeline is the part of the wanted one evaluated so far
@@ -45,25 +46,22 @@ Invariants, asserted after every change when DS4TUI_DEBUG=1 (1, 2 and 5 are alwa
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Protocol
-
-import numpy as np
 
 from ds4tui.cache.causes import Cause
 from ds4tui.cache.kvformat import CorruptRecord
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
-from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS, HeldRows, Offers, Sizes
+from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS, Offers, Sizes
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.fork_points import Point
-from ds4tui.engine.models.rows import Logits, Rows
-from ds4tui.engine.pieces import Pieces, State, look_up
-from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows
+from ds4tui.engine.models.rows import Logits
+from ds4tui.engine.pieces import Model, Pieces, State, look_up, neighbours_rows, sound_rows
+from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows, vector
 from ds4tui.engine.putting_away import Branch, Tail, add_snapshot, copied_tail
 from ds4tui.engine.vision.rows import Images, rows_of
 from ds4tui.errors import ContextOverflow, EngineError, LostRecord
@@ -86,17 +84,6 @@ _LOST_RECORDS_MAX = 8
 
 # From how many rows on the bytes of one are told: what a buffer takes besides weighs little then.
 _SIZED_ROWS = 4096
-
-
-class Model(Protocol):
-    """What a session needs of a model. When `forward` returns, the rows are in the state and
-    computed; it gives float32 [n, vocab] for the rows asked for, None for logits="none"."""
-
-    @property
-    def context_tokens(self) -> int: ...
-    def new_state(self) -> Any: ...
-    def forward(self, rows: Rows, state: Any) -> Any: ...
-    def kv_bytes(self, tokens: int) -> int: ...
 
 
 class SessionState(StrEnum):
@@ -141,6 +128,7 @@ class Session:
         self._memory = memory if memory is not None else MemoryTier(0)
         self._disk = disk
         self._lost_records = 0
+        self._held = ExitStack()  # records on disk that the plan takes
         self._state: State | None = None
         self._images = images
         self._timeline = Timeline.empty()
@@ -196,10 +184,19 @@ class Session:
             held = 0 if copied or plan.put_away == "whole" else held  # else it goes before
         return max(0, self._model.kv_bytes(tokens) - held)
 
-    def plan(self, wanted: Timeline, outline: Outline = (), *, puts_away: bool = True) -> SyncPlan:
+    def plan(
+        self,
+        wanted: Timeline,
+        outline: Outline = (),
+        *,
+        puts_away: bool = True,
+        holds: bool = True,
+    ) -> SyncPlan:
         """How to get to `wanted`; changes nothing. Where there is no memory for what would be
-        put away, `puts_away` is False. ValueError if `wanted` is empty."""
-        offers = self._memory.offers(wanted).joined(Offers(rows=self._neighbours_rows(wanted)))
+        put away, `puts_away` is False. What is to come from disk is held there (see `_hold`)
+        unless `holds` is False. ValueError if `wanted` is empty."""
+        offers = self._memory.offers(wanted)
+        offers = offers.joined(Offers(rows=neighbours_rows(self.neighbours, wanted)))
         offers = offers.joined(self._on_disk(wanted))
         if not puts_away:
             offers = replace(offers, free_bytes=0, evictable=())
@@ -222,6 +219,8 @@ class Session:
             wanted_outline=outline,
         )
         self._planned = plan, wanted, outline
+        if holds:
+            self._hold(plan)
         return plan
 
     def sync(
@@ -232,8 +231,8 @@ class Session:
         Without a `plan` one is made. Raises ContextOverflow, ValueError (empty) or EngineError
         (a `plan` that was made for something else, or before something that it takes was
         evicted) before anything changes. LostRecord if something that the plan takes from disk
-        cannot be read: the session is as it was, or EMPTY, and a new plan is to be made. A rebuild
-        that fails otherwise poisons the session.
+        cannot be read: the session is as it was, or has what is sound of `wanted`, and a new plan
+        is to be made. A rebuild that fails otherwise poisons the session.
         """
         if len(wanted) > self.context_tokens:
             raise ContextOverflow(len(wanted), self.context_tokens)
@@ -244,7 +243,8 @@ class Session:
             raise EngineError(
                 "The plan was made for another state of the session.", "Ask for a new plan."
             )
-        self._execute(plan, wanted, made[2])
+        with self._held:
+            self._execute(plan, wanted, made[2])
         self._name = SessionState.PREFILLING
         self._prefill = Prefill(self, wanted, plan)
         self._check()
@@ -309,22 +309,11 @@ class Session:
             return NO_OFFERS
         return Offers(*self._disk.offers(wanted))
 
-    def _neighbours_rows(self, wanted: Timeline) -> tuple[HeldRows, ...]:
-        """What other sessions hold of `wanted`, as rows that can be copied."""
-        found = ((other, other.timeline) for other in self.neighbours if len(other.timeline))
-        held = (
-            HeldRows(
-                -other.number,
-                "segment",
-                0,
-                len(t),
-                t.common_prefix(wanted),
-                outline=other.outline,
-                spans=t.spans,
-            )
-            for other, t in found
-        )
-        return tuple(rows for rows in held if rows.common)
+    def _hold(self, plan: SyncPlan) -> None:
+        """What the plan takes from disk stays there until it is executed or another is made."""
+        self._held.close()
+        if self._disk is not None:
+            self._held.enter_context(self._disk.holding(plan.uses))
 
     def _sizes(self) -> Sizes:
         state, rows = self._state, len(self._timeline)
@@ -350,7 +339,11 @@ class Session:
             tails = self._put_away(plan, left, base)
             del left
             if not plan.kept == plan.base_rows == base.rows:
-                pieces.rebuild(base.state, plan.base_rows)
+                try:
+                    pieces.rebuild(base.state, plan.base_rows)
+                except CorruptRecord:
+                    self._keep_sound(base, plan, wanted, outline, tails)
+                    raise
             self._state = base.state
             self._expect_rows(plan.kept)
         self._poison = self.emptied = None
@@ -364,6 +357,25 @@ class Session:
         self._memory.settle()
         is_behind = snapshot_at > plan.kept
         self.snapshot_at = plan.kept if plan.snapshot_id else 0 if is_behind else snapshot_at
+
+    def _keep_sound(
+        self,
+        base: Branch,
+        plan: SyncPlan,
+        wanted: Timeline,
+        outline: Outline,
+        tails: Sequence[Tail],
+    ) -> None:
+        """A page could not be read: what is in place before it stays live, what was cut off is
+        put away all the same."""
+        rows = sound_rows(base.state, plan.base_rows)
+        if rows:
+            self._state, self._name = base.state, SessionState.READY
+            self._timeline, self._outline = wanted.prefix(rows), outline
+        for tail in tails:
+            tail.keep(self._memory)
+        lost = plan.kept - rows
+        _log.warning("session %d: %d rows stay, %d are lost", self.number, rows, lost)
 
     def _look_up(self, plan: SyncPlan) -> Pieces:
         neighbours = {-other.number: other._state for other in self.neighbours}
@@ -399,7 +411,7 @@ class Session:
         self._planned = None
         with self._poisoned_by_failure("evaluating tokens"):
             returned = self._model.forward(rows, self._state)
-            values = _vector(returned) if logits == "last" else None
+            values = vector(returned) if logits == "last" else None
             self._expect_rows(end)
         self._timeline = wanted.prefix(end)  # credited now that it is there
         return values
@@ -481,12 +493,3 @@ class Session:
 def _has_history(outline: Outline) -> bool:
     """Whether a conversation was going on before this prompt."""
     return any(turn.role == "assistant" for turn in outline)
-
-
-def _vector(returned: object) -> Floats:
-    """What `forward` returned, [1, vocab], as a float32 [vocab] of the caller's own."""
-    logits: Floats = np.array(returned, dtype=np.float32)
-    if logits.ndim != 2 or len(logits) != 1:
-        raise EngineError(f"The model returned logits of shape {logits.shape}, not [1, vocab].")
-    row: Floats = logits[0]
-    return row

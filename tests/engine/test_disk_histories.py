@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ds4tui.cache.kvfile import read_head
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.plan import PlanKind
@@ -226,3 +227,44 @@ def test_a_damaged_page_is_a_miss_and_planned_anew(tmp_path: Path) -> None:
     assert np.array_equal(logits, rig.cold_logits([*ids, 5]))
     assert ("flipped", 1) in judge.disk.stats.faults or judge.disk.stats.faults
     judge.disk.close(5.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sound"), [(FakeLayer, 34), (WindowLayer, 20), (RecurrentLayer, 20)]
+)
+def test_a_damaged_page_behind_live_rows_costs_what_is_behind_it_only(
+    kind: Any, sound: int, tmp_path: Path
+) -> None:
+    """The live state has 20 rows of a conversation of which 48 are on disk."""
+    rig = FakeRig(layer_types=(FakeLayer, kind))
+    ids = [i % 40 for i in range(48)]
+    judge = DiskJudge(rig, tmp_path / "kv", {})
+    for end in (20, 48):
+        drain(judge.session.sync(Timeline.of(ids[:end])))
+        judge.storing.stepped(judge.session, 0.0, is_prefilled=True, is_over=True)
+        while judge.storing.is_pending:
+            judge.storing.idle()
+    assert judge.disk.flush(10.0)
+    judge.ends, judge.done = {0: "stop"}, 0
+    judge.ends_now()
+    session = judge.session
+    drain(session.sync(Timeline.of(ids[:20])))
+    page = next(e for e in judge.disk.entries() if e.kind == "page" and e.start == 34)
+    path = next(p for p in (tmp_path / "kv").glob("*.page") if is_page_from(p, page.start))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    wanted = Timeline.of([*ids, 5])
+    plan = session.plan(wanted)
+    assert plan.base == "live" and plan.kept == 48
+    with pytest.raises(LostRecord):
+        session.sync(wanted, plan)
+    assert session.timeline == wanted.prefix(sound)
+    again = session.plan(wanted)
+    logits = drain(session.sync(wanted, again)).logits
+    assert again.base == "live"
+    assert np.array_equal(logits, rig.cold_logits([*ids, 5]))
+    judge.examine()
+    judge.disk.close(5.0)
+
+
+def is_page_from(path: Path, start: int) -> bool:
+    return read_head(path)[0].start == start

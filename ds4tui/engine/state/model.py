@@ -125,23 +125,25 @@ class ModelState:
         Buffers are made a layer at a time, and parts copied one by one: the peak is the state
         plus one layer, or what a source holds that reads them from disk. Raises ValueError, and
         nothing is changed, if rows to keep or to copy are not there, the parts have gaps, or the
-        bounded parts cannot be at the final length. After any other error (memory, a page that
-        cannot be read) layers may be uneven: the state is to be thrown away.
+        bounded parts cannot be at the final length. If a source raises when it is asked for the
+        first rows of a part, append-only layers hold all up to there, and bounded ones what they
+        held. After any other error layers may be uneven: the state is to be thrown away.
         """
         end = self._check_parts(keep, parts)
         self._check_bounded(keep, end, bounded)
-        for i, layer in enumerate(self.layers):
-            part = bounded.layers[i] if bounded is not None else None
-            if part is not None:
-                layer.restore(part, end)
-                continue
-            layer.rewind(keep)
-            layer.reserve(end)
+        restored = bounded.layers if bounded is not None else (None,) * len(self.layers)
+        for layer, part in zip(self.layers, restored, strict=True):
+            if part is None:
+                layer.rewind(keep)
+                layer.reserve(end)
         for source, start, stop in parts:
             for i, layer in enumerate(self.layers):
                 rows = None if layer.is_bounded else source.rows(i, start, stop)
                 if rows is not None:
                     layer.put(rows)
+        for layer, part in zip(self.layers, restored, strict=True):
+            if part is not None:
+                layer.restore(part, end)
 
     def _check_parts(self, keep: int, parts: Sequence[RowPart]) -> int:
         """The final length."""
