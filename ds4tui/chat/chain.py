@@ -78,10 +78,12 @@ def _framed(message: Message) -> bytes:
     calls = [part for c in message.tool_calls for part in (c.id, c.name, c.arguments)]
     texts = (message.role, message.text, message.reasoning, message.tool_call_id, message.name)
     parts = [text.encode("utf-8", "surrogatepass") for text in (*texts, *calls)]
+    parts += [b"image %d " % image.at + image.digest for image in message.images]
     if message.sampled_ids is not None:
         parts.append(_id_bytes(message.sampled_ids))
     known = message.sampled_ids is not None
-    return b"".join((f"{known} {[*map(len, parts)]}".encode(), *parts))
+    head = f"{known} {len(message.images)} {[*map(len, parts)]}"
+    return b"".join((head.encode(), *parts))
 
 
 def _id_bytes(ids: Sequence[int]) -> bytes:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ds4tui.chat.messages import Message, Tool, ToolCall
+from ds4tui.chat.messages import Image, Message, Tool, ToolCall
 
 # An exchange: what came in (system, user, tools), then the reply.
 Exchange = tuple[Message, ...]
@@ -40,16 +40,31 @@ _RECENT = 2
 
 def stand_in(message: Message) -> Message:
     """A message of the same shape with nothing of what it says; all that are alike are equal."""
+    text, images = _text_and_images(message)
     return Message(
         message.role,
-        WORD if message.text.strip() else "",
+        text,
         tool_calls=tuple(
             ToolCall(_CALL_ID, WORD, f'{{"{WORD}": "{WORD}"}}')
             for _ in message.tool_calls[:_MOST_ALIKE]
         ),
         tool_call_id=_CALL_ID if message.tool_call_id else "",
         name=WORD if message.name else "",
+        images=images,
     )
+
+
+def _text_and_images(message: Message) -> tuple[str, tuple[Image, ...]]:
+    """Whether there is text, and whether images stand before it, behind it or within it."""
+    if not message.images:
+        return (WORD if message.text.strip() else ""), ()
+    are_images = [isinstance(element, Image) for element in message.elements()]
+    if all(are_images):
+        return "", (Image(b""),)
+    if not are_images[0] and not are_images[-1]:
+        return WORD + WORD, (Image(b"", len(WORD)),)
+    at = [*([0] if are_images[0] else []), *([len(WORD)] if are_images[-1] else [])]
+    return WORD, tuple(Image(b"", place) for place in at)
 
 
 def stand_ins(messages: Sequence[Message]) -> Exchange:

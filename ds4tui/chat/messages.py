@@ -1,6 +1,7 @@
 """The messages of a conversation, as values."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal, get_args
 
@@ -74,3 +75,24 @@ class Message:
     tool_call_id: str = ""
     name: str = ""
     images: tuple[Image, ...] = ()
+
+    def elements(self) -> "Iterator[str | Image]":
+        """Texts and images in their order; texts are not empty."""
+        start = 0
+        for image in self.images:
+            if self.text[start : image.at]:
+                yield self.text[start : image.at]
+            yield image
+            start = image.at
+        if self.text[start:]:
+            yield self.text[start:]
+
+    def within(self, before: str, after: str = "") -> "Message":
+        """This message with more text around what it holds."""
+        images = tuple(image.moved(image.at + len(before)) for image in self.images)
+        return replace(self, text=before + self.text + after, images=images)
+
+    def followed_by(self, other: "Message", between: str) -> "Message":
+        """This message with `between` and what `other` holds behind it."""
+        behind = other.within(self.text + between)
+        return replace(self, text=behind.text, images=(*self.images, *behind.images))

@@ -18,7 +18,7 @@ def turn_of(
         start,
         end,
         message.role,
-        text_digest(message.text),
+        _content_digest(message),
         has_reasoning=thinks,
         calls_digest=_calls_digest(message.tool_calls),
         tools_digest=tools_digest(tools),
@@ -28,6 +28,14 @@ def turn_of(
 def opening_turn(start: int, end: int) -> Turn:
     """With which the template opens the next reply."""
     return Turn(start, end, "opening", text_digest(""))
+
+
+def _content_digest(message: Message) -> bytes:
+    """Of the text, and of which images stand in it."""
+    text = text_digest(message.text)
+    if not message.images:
+        return text
+    return xxhash.xxh3_128_digest(text + b"".join(image.digest for image in message.images))
 
 
 def text_digest(text: str) -> bytes:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ds4tui.chat.messages import Message, Tool, ToolCall
+from ds4tui.chat.messages import Image, Message, Tool, ToolCall
 from ds4tui.chat.template import ChatTemplate
-from ds4tui.chat.turns import Forms, for_forms, tool_values, turn_values
+from ds4tui.chat.turns import Content, Forms, for_forms, tool_values, turn_values, typed
 from ds4tui.errors import TemplateError
 
 _log = logging.getLogger(__name__)
@@ -25,6 +25,10 @@ _RESULT = Message("tool", "Zqresult", tool_call_id="call00001", name="zqtool")
 _TURNS = [_USER, Message("assistant", "Zqreply"), Message("user", "Zqmore")]
 _LATE_SYSTEM = [_SYSTEM, *_TURNS[:2], Message("system", "Zqlate"), _TURNS[2]]
 _TOOL = Tool("zqtool", "Zqdoc", '{"type": "object", "properties": {"zqkey": {"type": "string"}}}')
+
+_BOTH_SIDES = "ZqleftZqright"
+# Places in it for images: in the middle, at the beginning, at the end; more than one.
+_PLACES = ((6,), (0, 0, 6), (13,), (6, 6, 13))
 
 # How calls are written, by what a template makes of one; the first that fits counts.
 _SYNTAXES = (("hermes", re.compile(r'<tool_call>\s*\{\s*"name":\s*"zqtool"')),)
@@ -55,6 +59,7 @@ def probe(template: ChatTemplate) -> Abilities:
     elif not {"Zqlate", "Zqmore"} <= _words(_render(template, _LATE_SYSTEM, forms)):
         forms = replace(forms, late_system=False)
     forms, called = _call_forms(template, forms)
+    forms = _image_forms(template, forms)
     offered = _render(template, [_USER], forms, tools=(_TOOL,))
     on, off = (_render(template, [_USER], forms, thinking=on) for on in (True, False))
     thought = [_USER, Message("assistant", "Zqreply", reasoning="Zqthought")]
@@ -101,6 +106,28 @@ def _call_forms(template: ChatTemplate, forms: Forms) -> tuple[Forms, str]:
     return replace(forms, calls=False), ""
 
 
+def _image_forms(template: ChatTemplate, forms: Forms) -> Forms:
+    """What the template writes for an image, and in whose turns; nothing for one that has not
+    the same words for each."""
+    marker, roles = "", list[str]()
+    results = [("tool", [_USER, _CALLING])] if forms.calls else []
+    for role, before in [("user", []), *results]:
+        said = _RESULT if role == "tool" else _USER
+        tried = replace(forms, image_roles=frozenset([role]))
+        for places in _PLACES:
+            images = tuple(Image(b"", place) for place in places)
+            turns = [*before, replace(said, text=_BOTH_SIDES, images=images)]
+            rendered = _render(template, turns, tried)
+            between, found, _ = rendered.rpartition("Zqleft")[2].partition("Zqright")
+            marker = marker or between.strip()
+            # A list that is written out as it stands is no way to show images.
+            if not found or "type" in marker or rendered.count(marker or "Zq") != len(images):
+                break
+        else:
+            roles.append(role)
+    return replace(forms, image_marker=marker if roles else "", image_roles=frozenset(roles))
+
+
 def _render(
     template: ChatTemplate,
     messages: Sequence[Message],
@@ -109,7 +136,7 @@ def _render(
     thinking: bool | None = None,
 ) -> str:
     """What comes out, "" for a template that fails on it."""
-    turns = [turn_values(m, m.text, forms, str) for m in for_forms(messages, forms)]
+    turns = [turn_values(m, _content(m, forms), forms, str) for m in for_forms(messages, forms)]
     try:
         return template.render(
             turns, tools=[tool_values(tool, str) for tool in tools] or None, thinking=thinking
@@ -117,6 +144,12 @@ def _render(
     except TemplateError as exc:
         _log.debug("probe: %s", exc)
         return ""
+
+
+def _content(message: Message, forms: Forms) -> Content:
+    if not message.images or message.role not in forms.image_roles:
+        return message.text
+    return typed(None if isinstance(e, Image) else e for e in message.elements())
 
 
 def _words(text: str) -> set[str]:

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.alignment import aligned
 from ds4tui.chat.chain import Chain, Key, cuts, digests
-from ds4tui.chat.messages import Message, Tool
+from ds4tui.chat.messages import Image, Message, Tool
 from ds4tui.chat.probing import probe, turn_openings
 from ds4tui.chat.reasoned import has_reasoning, with_reasoning_as_text, without_reasoning
 from ds4tui.chat.remembered import FrozenClocks, RunCache
@@ -36,7 +36,12 @@ from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.vocabulary import SHOWN_MARKS
 from ds4tui.errors import RequestError, TemplateError
 
+if TYPE_CHECKING:
+    from ds4tui.engine.vision.recognition import Picture
+
 _log = logging.getLogger(__name__)
+
+PictureOf = Callable[[Image], "Picture"]
 
 # What becomes of earlier replies' reasoning: kept as sampled, as the template wishes, left out.
 ThinkingInHistory = Literal["keep", "template", "drop"]
@@ -71,11 +76,13 @@ _RUN_CACHE_BYTES = 32 * 2**20
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """`outline` says where the turns lie in `timeline`, the reply's opening last; `notes` say in
-    words what was done for, or costs, the reuse of what is resident."""
+    words what was done for, or costs, the reuse of what is resident; `pictures` are those of the
+    timeline's images."""
 
     timeline: Timeline
     outline: Outline
     notes: tuple[str, ...] = ()
+    pictures: "tuple[Picture, ...]" = ()
 
 
 class ChatFormat:
@@ -104,7 +111,7 @@ class ChatFormat:
         self.abilities = probe(self._jinja)
         openers = self._turn_openers()
         self.stop_token_ids = tokenizer.end_ids | openers
-        self._guard = _guard(tokenizer, template)
+        self._guard = _guard(tokenizer, template, self.abilities.forms.image_marker)
         special = {**tokenizer.user_defined_texts, **tokenizer.control_texts}
         self._own_ids = frozenset(i for t, i in special.items() if t in self._guard.protected)
         script = Script(self._jinja, self.abilities, self._guard)
@@ -153,31 +160,38 @@ class ChatFormat:
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
+        picture_of: PictureOf | None = None,
     ) -> Timeline:
         """The timeline of `laid_out`, which says more."""
-        return self.laid_out(messages, tools, thinking).timeline
+        return self.laid_out(messages, tools, thinking, picture_of).timeline
 
     def laid_out(
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
+        picture_of: PictureOf | None = None,
     ) -> Rendering:
         """`messages` up to where the assistant's next reply begins, and where their turns lie.
 
         `tools` are offered to the model, in a system turn where the template has no place for
         them; `thinking` switches it where the template can, None leaves it to the template.
-        Text that looks like control tokens stays text. Raises RequestError for messages that
-        make no conversation, TemplateError if the template fails on them or refuses them.
+        `picture_of` recognises images; it should know those that it has seen before, for it is
+        asked of all of them. Text that looks like control tokens stays text. Raises RequestError
+        for messages that make no conversation, TemplateError if the template fails on them or
+        refuses them, and what `picture_of` raises.
         """
         if not messages:
             raise RequestError("There are no messages.", param="messages")
-        options = self._options(messages, tools, thinking)
+        options = self._options(messages, tools, thinking, picture_of)
         told = self._with_history(messages)
         rendering = self._grown_if_possible(told, options)
         if rendering is None:
             rendering = self._written_whole(told, options)
-        rendering = replace(rendering, notes=self._notes(messages))
+        pictures = {picture.fingerprint: picture for picture in options.pictures.values()}
+        rendering = replace(
+            rendering, notes=self._notes(messages), pictures=tuple(pictures.values())
+        )
         if not len(rendering.timeline):
             raise TemplateError("The chat template made nothing of this conversation.")
         return rendering
@@ -187,10 +201,12 @@ class ChatFormat:
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
+        picture_of: PictureOf | None = None,
     ) -> Rendering:
-        """As `laid_out`, all of it as the template writes it now, earlier turns too. Raises as
-        that does."""
-        return self._written_whole(messages, self._options(messages, tools, thinking))
+        """As `laid_out`, all of it as the template writes it now, earlier turns too, but for the
+        pictures. Raises as that does."""
+        options = self._options(messages, tools, thinking, picture_of)
+        return self._written_whole(messages, options)
 
     def aligned(self, wanted: Rendering, resident: Timeline) -> Rendering:
         """`wanted` with the tokens of `resident` as far as those spell the same text."""
@@ -212,7 +228,8 @@ class ChatFormat:
     ) -> str:
         """What the template makes of it, replies as their texts; for people to read."""
         told = checked(messages)
-        return self._whole.text(told, self._options(told, tools, thinking))
+        options = Options(tuple(tools), thinking, self._clocks.of(messages))
+        return self._whole.text(told, options)
 
     def begins_thinking(self, thinking: bool | None = None) -> bool:
         """Whether the template itself opens the reply's reasoning, for ThinkingParser."""
@@ -228,9 +245,17 @@ class ChatFormat:
         return self._chain.nbytes
 
     def _options(
-        self, messages: Sequence[Message], tools: Sequence[Tool], thinking: bool | None
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        thinking: bool | None,
+        picture_of: PictureOf | None,
     ) -> Options:
-        return Options(tuple(tools), thinking, self._clocks.of(messages))
+        images = {image.digest: image for message in messages for image in message.images}
+        if images and picture_of is None:
+            raise RequestError("There are images, and the model sees none.", param="messages")
+        pictures = {d: picture_of(image) for d, image in images.items()} if picture_of else {}
+        return Options(tuple(tools), thinking, self._clocks.of(messages), pictures)
 
     @property
     def history_words(self) -> str:
@@ -294,8 +319,8 @@ class ChatFormat:
             # As text the template can leave it out, or not, as it wishes.
             told = [with_reasoning_as_text(self.tokenizer, m) for m in told]
         sampled = [n for n, m in enumerate(told) if self._is_usable(m, n)]
-        ids, outline = self._whole.laid_out(told, options, sampled)
-        return Rendering(Timeline.of(ids), outline)
+        rows, outline = self._whole.laid_out(told, options, sampled)
+        return Rendering(rows.timeline(), outline)
 
     def _notes(self, messages: Sequence[Message]) -> tuple[str, ...]:
         """What the history of `messages` is made of, in words, if the template or the setting
@@ -367,11 +392,11 @@ def _variables(tokenizer: Tokenizer) -> dict[str, str]:
     }
 
 
-def _guard(tokenizer: Tokenizer, template: str) -> Guard:
-    """Protects control tokens, the user-defined ones that the template uses and those that mark
-    the parts of a reply. Runs of blanks, which many vocabularies have as user-defined tokens,
-    forge nothing and stay themselves."""
+def _guard(tokenizer: Tokenizer, template: str, image_marker: str) -> Guard:
+    """Protects control tokens, the user-defined ones that the template uses, those that mark the
+    parts of a reply, and what the template writes for an image. Runs of blanks, which many
+    vocabularies have as user-defined tokens, forge nothing and stay themselves."""
     known = set(tokenizer.user_defined_texts)
     used = {t for t in known if t in template and not t.isspace()} | (known & SHOWN_MARKS)
     kept = known - used
-    return Guard({*tokenizer.control_texts, *used}, kept)
+    return Guard({*tokenizer.control_texts, *used, image_marker}, kept)

@@ -18,7 +18,7 @@ _NO_IDS = np.empty(0, dtype=np.int64)
 _SPAN_BYTES = 256  # of a span's objects beside its token ids
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """`ids` int64 [n]; `spans` are the images among them, their starts counted from the first."""
 

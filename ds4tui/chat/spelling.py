@@ -38,10 +38,6 @@ class Laid:
     after: tuple[Part, ...]
     run_follows_reply: bool
 
-    @property
-    def ids(self) -> Ids:
-        return self.rows.ids
-
 
 class Speller:
     """May be shared by threads."""

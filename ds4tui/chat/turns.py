@@ -6,7 +6,7 @@ one takes; probing.py tries it at load.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,9 @@ _OWN_WORDS = frozenset(
 class Forms:
     """What a template takes. Without `system_role` a system text is written into a user turn, so
     are those behind the first message without `late_system`; without `calls` tool calls are
-    written into the content, in Hermes' syntax, and their results into user turns."""
+    written into the content, in Hermes' syntax, and their results into user turns. In turns of
+    `image_roles` images are parts of a list, for each of which the template writes
+    `image_marker`; in others they are marks in the text."""
 
     content_parts: bool = False
     system_role: bool = True
@@ -37,6 +39,13 @@ class Forms:
     calls: bool = True
     arguments_text: bool = False
     empty_content: str | None = ""
+    image_marker: str = ""
+    image_roles: frozenset[str] = frozenset()
+
+
+# What a template is given as a message's content.
+Content = str | list[dict[str, str]]
+_WITH_IMAGES = ("user", "tool")
 
 
 def checked(messages: Sequence[Message], first: int = 0) -> list[Message]:
@@ -62,6 +71,8 @@ def _checked(message: Message, number: int) -> Message:
             f"Message {number} has tool calls, which only assistants make.",
             param=f"{where}.tool_calls",
         )
+    if message.images:
+        message = _with_checked_images(message, number)
     calls = [
         replace(call, arguments=canonical_arguments(call.arguments, f"{where}.tool_calls.{place}"))
         for place, call in enumerate(message.tool_calls)
@@ -72,6 +83,21 @@ def _checked(message: Message, number: int) -> Message:
         reasoning=well_formed(message.reasoning),
         tool_calls=tuple(calls),
     )
+
+
+def _with_checked_images(message: Message, number: int) -> Message:
+    where = f"messages.{number}.content"
+    if message.role not in _WITH_IMAGES:
+        raise RequestError(
+            f"Message {number} is of the {message.role} and holds an image; images stand in "
+            "messages of the user and in results of tools.",
+            param=where,
+        )
+    places = [0, *(image.at for image in message.images), len(message.text)]
+    if places != sorted(places):
+        raise RequestError(f"The images of message {number} are not in order.", param=where)
+    images = tuple(i.moved(len(well_formed(message.text[: i.at]))) for i in message.images)
+    return replace(message, images=images)
 
 
 def texts_of(messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:
@@ -106,13 +132,15 @@ def tool_values(tool: Tool, protect: Protect) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def turn_values(message: Message, content: str, forms: Forms, protect: Protect) -> dict[str, Any]:
+def turn_values(
+    message: Message, content: Content, forms: Forms, protect: Protect
+) -> dict[str, Any]:
     """One message; `content` is protected already."""
     calls = message.tool_calls if forms.calls else ()
     values: dict[str, Any] = {"role": message.role}
     if calls and not content:
         values["content"] = forms.empty_content
-    elif forms.content_parts:
+    elif forms.content_parts and isinstance(content, str):
         values["content"] = [{"type": "text", "text": content}]
     else:
         values["content"] = content
@@ -125,6 +153,11 @@ def turn_values(message: Message, content: str, forms: Forms, protect: Protect) 
     if message.name:
         values["name"] = protect(message.name)
     return values
+
+
+def typed(elements: Iterable[str | None]) -> Content:
+    """Content as a list of parts: texts, and images for None."""
+    return [{"type": "image"} if e is None else {"type": "text", "text": e} for e in elements]
 
 
 def _call_values(call: ToolCall, forms: Forms, protect: Protect) -> dict[str, Any]:
@@ -197,9 +230,9 @@ def _without_results(messages: Sequence[Message]) -> list[Message]:
         if message.role != "tool":
             told.append(message)
         else:
-            text = f"<tool_response>\n{message.text}\n</tool_response>"
-            earlier = f"{told.pop().text}\n" if in_results else ""
-            told.append(Message("user", earlier + text))
+            said = Message("user", message.text, images=message.images)
+            result = said.within("<tool_response>\n", "\n</tool_response>")
+            told.append(told.pop().followed_by(result, "\n") if in_results else result)
         in_results = message.role == "tool"
     return told
 
@@ -213,7 +246,7 @@ def _system_in_user_turns(messages: Sequence[Message], first_stays: bool) -> lis
         if message.role == "system" and (number or not first_stays):
             waiting.append(message.text)
         elif message.role == "user":
-            told.append(replace(message, text="\n\n".join([*waiting, message.text])))
+            told.append(message.within("".join(f"{text}\n\n" for text in waiting)))
             waiting = []
         else:
             told = [*_with_text_behind(told, waiting), message]
@@ -225,5 +258,5 @@ def _with_text_behind(told: list[Message], texts: Sequence[str]) -> list[Message
     if not texts:
         return told
     if told and told[-1].role == "user":
-        return [*told[:-1], replace(told[-1], text="\n\n".join([told[-1].text, *texts]))]
+        return [*told[:-1], told[-1].within("", "".join(f"\n\n{text}" for text in texts))]
     return [*told, Message("user", "\n\n".join(texts))]

@@ -144,7 +144,12 @@ class TurnwiseRenderer:
             delta = work.of_text()
         if WORD in delta.text and not any(WORD in m.text for m in messages):
             raise NotTurnwise("the template writes earlier turns, or tools, into later ones")
-        return self._joined(node, messages, options, marks, delta)
+        images = options.rows_of((*(node.shapes if node else ()), *messages))
+        told = marks.image_pattern().findall(delta.text)
+        new = sum(len(m.images) for m in messages)
+        if told != [str(number) for number in range(len(images) - new, len(images))]:
+            raise NotTurnwise("the template writes images of one turn into another")
+        return self._joined(node, messages, options, marks, delta, images)
 
     def _joined(
         self,
@@ -153,18 +158,20 @@ class TurnwiseRenderer:
         options: Options,
         marks: Marks,
         delta: _Delta,
+        images: Sequence[Rows],
     ) -> Node:
         start = node or Node()
         if delta.ids is None:
             parts = (start.run, *([] if delta.from_run else start.opening))
-            laid = self._lay(delta, marks, [p for p in parts if p != ""], start.run_follows_reply)
+            told = [p for p in parts if p != ""]
+            laid = self._lay(delta, marks, told, start.run_follows_reply, images)
             settled, open_rows = laid.rows.cut(laid.settled)
             begin = start.length
         else:
             before = [start.open_rows]
             if node is None:
                 before += [self._bos(delta.before), self._speller.spell(delta.before, marks)]
-            laid = self._lay(delta, marks, (), follows_reply=True)
+            laid = self._lay(delta, marks, (), True, images)
             behind, open_rows = laid.rows.cut(laid.settled)
             settled = joined([*before, delta.ids, behind])
             begin = start.length + len(settled) - laid.settled
@@ -189,9 +196,15 @@ class TurnwiseRenderer:
         )
 
     def _lay(
-        self, delta: _Delta, marks: Marks, before: Sequence[Part], follows_reply: bool
+        self,
+        delta: _Delta,
+        marks: Marks,
+        before: Sequence[Part],
+        follows_reply: bool,
+        images: Sequence[Rows],
     ) -> Laid:
-        return self._speller.lay(delta.text, (0, *delta.borders), marks, before, follows_reply)
+        borders = (0, *delta.borders)
+        return self._speller.lay(delta.text, borders, marks, before, follows_reply, images)
 
     def _turns(
         self, messages: Sequence[Message], options: Options, borders: Sequence[int], first: bool
@@ -213,8 +226,9 @@ class TurnwiseRenderer:
         """A BOS if the model wants one and the template has not written it, else no rows."""
         tokenizer = self._tokenizer
         written = text.startswith(tokenizer.token_text(tokenizer.bos_id))
-        ids = [tokenizer.bos_id] if tokenizer.add_bos and not written else []
-        return Rows.of(ids)
+        if not tokenizer.add_bos or tokenizer.bos_id is None or written:
+            return Rows()
+        return Rows.of([tokenizer.bos_id])
 
     def write(
         self,
@@ -356,15 +370,17 @@ class _Extension:
         return common_length(written, part)
 
     def _holds(self, text: str, message: Message) -> bool:
-        said = self._renderer.protected(message.text, self._marks).strip()
-        return said in text
+        texts = (element for element in message.elements() if isinstance(element, str))
+        said = (self._renderer.protected(each, self._marks).strip() for each in texts)
+        images = self._marks.image_pattern().findall(text)
+        return len(images) >= len(message.images) and all(each in text for each in said)
 
     def _start_of_next(self, count: int, written: str) -> int:
         """How much of `written` does not depend on what the next message says: for a system text
         that a template writes into the user's turn."""
         if count == len(self._messages):
             return 0
-        other = replace(self._messages[count], text=self._mark)
+        other = replace(self._messages[count], text=self._mark, images=())
         rest = self._messages[count + 1 :]
         try:
             part = self._write((*self._shapes, *self._messages[:count], other, *rest))

@@ -18,6 +18,7 @@ from ds4tui.chat.ends import first_end
 from ds4tui.chat.messages import Message
 from ds4tui.chat.outlining import opening_turn, turn_of
 from ds4tui.chat.reasoned import has_reasoning
+from ds4tui.chat.rows import Rows, joined
 from ds4tui.chat.script import Options, Script
 from ds4tui.chat.spelling import Speller
 from ds4tui.chat.untrusted import Marks
@@ -41,24 +42,31 @@ class WholeRenderer:
         self._openers = openers
 
     def text(self, messages: Sequence[Message], options: Options) -> str:
-        """What the template makes of it, replies as their texts. Raises TemplateError."""
+        """What the template makes of it, replies as their texts, images as their names. Raises
+        TemplateError."""
         marks = self._script.choose_marks(messages, options)
-        return self._script.guard.reveal(self._script.write(messages, options, marks), marks)
+        written = self._script.write(messages, options, marks)
+        names = [image.name or "image" for message in messages for image in message.images]
+        named = marks.image_pattern().sub(lambda found: f"[{names[int(found[1])]}]", written)
+        return self._script.guard.reveal(named, marks)
 
     def laid_out(
         self, messages: Sequence[Message], options: Options, sampled: Collection[int]
-    ) -> tuple[Ids, Outline]:
-        """The ids, and where the turns lie. `sampled` are numbers of replies whose sampled ids
+    ) -> tuple[Rows, Outline]:
+        """The rows, and where the turns lie. `sampled` are numbers of replies whose sampled ids
         stand in their places; one that does not come out once is written as its text. Raises
         TemplateError."""
         marks = self._script.choose_marks(messages, options)
         written, wanted = self._accepted(messages, options, marks, sampled)
         edges = _Edges(self._written(messages, options, marks, wanted, edged=True)[0], marks)
-        said = [n for n, m in enumerate(messages) if n in wanted.replies or m.text.strip()]
+        said = [
+            n for n, m in enumerate(messages) if n in wanted.replies or m.text.strip() or m.images
+        ]
         # A template that cuts texts up would cut other pieces with the edges in them.
         borders = edges.borders(self._border_in) if edges.fit(written, len(said)) else []
-        ids, ends = self._spelt(written, messages, marks, borders)
-        return ids, self._outline(messages, options, dict(zip(said, ends, strict=False)), len(ids))
+        rows, ends = self._spelt(written, messages, options, marks, borders)
+        known = dict(zip(said, ends, strict=False))
+        return rows, self._outline(messages, options, known, len(rows))
 
     def _accepted(
         self,
@@ -150,24 +158,29 @@ class WholeRenderer:
         return after_end or at
 
     def _spelt(
-        self, written: str, messages: Sequence[Message], marks: Marks, borders: Sequence[int]
-    ) -> tuple[Ids, list[int]]:
-        """The ids, and the position of each border."""
-        pieces: list[Ids] = [self.bos(written)]
+        self,
+        written: str,
+        messages: Sequence[Message],
+        options: Options,
+        marks: Marks,
+        borders: Sequence[int],
+    ) -> tuple[Rows, list[int]]:
+        """The rows, and the position of each border."""
+        pieces, images = [self.bos(written)], options.rows_of(messages)
         count, start, left = len(pieces[0]), 0, list(borders)
         ends: list[int] = []
         for number, piece in enumerate(marks.reply_pattern().split(written)):
             if number % 2:
-                ids: Ids = np.array(messages[int(piece)].sampled_ids, dtype=np.int64)
+                rows = Rows.of(messages[int(piece)].sampled_ids or ())
                 start += len(marks.reply_mark(int(piece)))
             else:
                 inside = [b - start for b in left if b <= start + len(piece)]
-                laid = self._speller.lay(piece, inside, marks, follows_reply=number > 0)
+                laid = self._speller.lay(piece, inside, marks, (), number > 0, images)
                 ends += [count + position for position in laid.positions]
-                ids, left, start = laid.ids, left[len(inside) :], start + len(piece)
-            pieces.append(ids)
-            count += len(ids)
-        return np.concatenate(pieces), ends
+                rows, left, start = laid.rows, left[len(inside) :], start + len(piece)
+            pieces.append(rows)
+            count += len(rows)
+        return joined(pieces), ends
 
     def _outline(
         self, messages: Sequence[Message], options: Options, ends: dict[int, int], length: int
@@ -190,12 +203,13 @@ class WholeRenderer:
             at = end
         return (*turns, opening_turn(at, length))
 
-    def bos(self, written: str) -> Ids:
-        """A BOS if the model wants one and the template has not written it, else no ids."""
+    def bos(self, written: str) -> Rows:
+        """A BOS if the model wants one and the template has not written it, else no rows."""
         tokenizer = self._tokenizer
         there = written.startswith(tokenizer.token_text(tokenizer.bos_id))
-        ids = [tokenizer.bos_id] if tokenizer.add_bos and not there else []
-        return np.array(ids, dtype=np.int64)
+        if not tokenizer.add_bos or tokenizer.bos_id is None or there:
+            return Rows()
+        return Rows.of([tokenizer.bos_id])
 
 
 @dataclass(frozen=True, slots=True)
