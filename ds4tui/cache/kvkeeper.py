@@ -77,7 +77,7 @@ class Keeper:
     ) -> None:
         """StoreError if there can be no such folder."""
         self.budget_bytes = budget_bytes or 0
-        self.used_bytes = self.stray_bytes = self.free_bytes = 0
+        self.used_bytes = self.stray_bytes = self.free_bytes = self.floor_bytes = 0
         self.why_not = ""  # nothing is written, in words
         self.changing = threading.RLock()
         self.is_stopped = is_stopped
@@ -245,7 +245,7 @@ class Keeper:
             entry.head = replace(head, arrays=())
             entry.nbytes, entry.mtime_ns, entry.host = written.st_size, written.st_mtime_ns, None
             self.used_bytes += written.st_size
-        self._tally.stored(head.kind, written.st_size, seconds)
+        self._tally.stored(head.kind, written.st_size, seconds, head.tokens, job.why)
         row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
         self._index.put([row])
         self.note_uses()
@@ -276,10 +276,16 @@ class Keeper:
 
     def _make_room(self, needed: int, keep: Collection[int]) -> bool:
         """Whether `needed` bytes may be written now; what is worth least goes for it."""
-        free, total = self._folder.space()
-        floor = floor_bytes(total) if self._floor is None else self._floor
+        free = self._space()
+        floor = self.floor_bytes
         excess = excess_bytes(needed, self.used_bytes, self.budget_bytes, free, floor)
         return excess == 0 or self._evict(excess, keep)
+
+    def _space(self) -> int:
+        """What is free; the floor goes with the size of the disk."""
+        free, total = self._folder.space()
+        self.floor_bytes = floor_bytes(total) if self._floor is None else self._floor
+        return free
 
     def _evict(self, excess: int, keep: Collection[int] = ()) -> bool:
         now = self._check_clock()
@@ -472,7 +478,7 @@ class Keeper:
 
     def _measure(self, files: Sequence[SeenFile]) -> None:
         with suppress(OSError):
-            self.free_bytes = self._folder.space()[0]
+            self.free_bytes = self._space()
             self._seen_at = self._folder.changed_at()
             self._index_bytes = self._folder.index_bytes()
             self._looked_at = time.monotonic()

@@ -17,11 +17,12 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Job:
     """A record whose arrays are the entry's `host`, with their places in `head`; `timeline`
-    reaches up to its end."""
+    reaches up to its end. `why` it is stored, in words."""
 
     entry: Entry
     head: RecordHead
     timeline: Timeline
+    why: str = ""
 
     @property
     def nbytes(self) -> int:

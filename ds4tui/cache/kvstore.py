@@ -106,7 +106,7 @@ class DiskTier:
             self._keeper.reread()
         found = self._found(wanted)
         if not found.pages and len(wanted):
-            self._tally.missed(wanted.digest())
+            self._tally.missed(wanted.digest(), len(wanted))
         rows = tuple(
             HeldRows(
                 holder_of(entry.entry_id),
@@ -182,10 +182,12 @@ class DiskTier:
         *,
         point: str = "",
         what: str = "",
+        why: str = "",
         wait_s: float = 0.0,
     ) -> bool:
         """Store rows [start, len(timeline_to_end)) of all append-only layers, as far as they are
-        not stored, in pages of at most 1,024 positions. `point` "system" makes an anchor of it.
+        not stored, in pages of at most 1,024 positions. `point` "system" makes an anchor of it;
+        `what` and `why` are for people: which conversation it is, and what brought it here.
 
         False if something of it was not taken, because the queue is full (after `wait_s`),
         rows before `start` are not stored, or nothing may be written; `missing_from` says where
@@ -207,7 +209,7 @@ class DiskTier:
             page = HostPage(at, stop, tuple(whole.rows(i, at, stop) for i in range(len(layers))))
             cost_ms = self.rates.prefill_ms(stop - at)
             head = self._head(timeline_to_end.prefix(stop), page, stem, cost_ms, point, what)
-            if not self._put(timeline_to_end.prefix(stop), head, page, wait_s):
+            if not self._put(timeline_to_end.prefix(stop), head, page, why, wait_s):
                 return False
             stem, at = head.name, stop
         return True
@@ -220,6 +222,7 @@ class DiskTier:
         logits: Array | None = None,
         *,
         what: str = "",
+        why: str = "",
         wait_s: float = 0.0,
     ) -> bool:
         """Store the bounded part at the end of `timeline_to_position`, if none is there; `point`
@@ -237,10 +240,15 @@ class DiskTier:
         cost_ms = self.rates.prefill_ms(position - before)
         stem = found.stem_name(position)
         head = self._head(timeline_to_position, snapshot, stem, cost_ms, point, what)
-        return self._put(timeline_to_position, head, snapshot, wait_s)
+        return self._put(timeline_to_position, head, snapshot, why, wait_s)
 
     def _put(
-        self, timeline: Timeline, head: RecordHead, host: HostPage | HostSnapshot, wait_s: float
+        self,
+        timeline: Timeline,
+        head: RecordHead,
+        host: HostPage | HostSnapshot,
+        why: str,
+        wait_s: float,
     ) -> bool:
         if self._keeper.why_not:
             self._tally.fault("read-only")
@@ -253,7 +261,7 @@ class DiskTier:
                 return True
             entry = Entry(self._books.next_id(), head, host.nbytes, head.created_at, host=host)
             self._books.add(entry)
-            if self._queue.put(Job(entry, head, timeline)):
+            if self._queue.put(Job(entry, head, timeline, why)):
                 return True
             self._books.remove(entry)
         self._tally.fault("queue full")
@@ -306,6 +314,7 @@ class DiskTier:
             budget_bytes=keeper.budget_bytes,
             used_bytes=keeper.used_bytes,
             free_bytes=keeper.free_bytes,
+            floor_bytes=keeper.floor_bytes,
             stray_bytes=keeper.stray_bytes,
             other_models_bytes=sum(e.nbytes for e in entries) - sum(e.nbytes for e in ours),
             pages=sum(entry.head.kind == "page" for entry in ours),

@@ -2,12 +2,14 @@
 
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ds4tui.cache.kvformat import RecordKind
 from ds4tui.cache.memory_tier import CacheNote
 
 _NOTES_KEPT = 256  # if nobody drains them
+# What is told of a conversation, not of each of its records.
+TOLD_TOGETHER = ("stored", "loaded")
 
 # Rates follow what was moved lately, not a whole day.
 _RATE_BYTES = 4 << 30
@@ -30,6 +32,7 @@ class DiskStats:
     other_models_bytes: int = 0
     stray_bytes: int = 0
     free_bytes: int = 0  # of the file system, for this user
+    floor_bytes: int = 0  # that stay free: below, the folder does not grow
     pages: int = 0
     snapshots: int = 0
     pinned: int = 0
@@ -73,6 +76,12 @@ class _Rate:
         return self.nbytes / self.seconds if self.seconds else 0.0
 
 
+def is_told_with(note: CacheNote, last: CacheNote) -> bool:
+    """Whether they are one piece of news."""
+    same = (note.kind, note.reason) == (last.kind, last.reason)
+    return same and note.kind in TOLD_TOGETHER
+
+
 class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,7 +104,13 @@ class Tally:
 
     def note(self, kind: str, reason: str, tokens: int = 0, nbytes: int = 0) -> None:
         with self._lock:
-            self._notes.append(CacheNote(kind, tokens, nbytes, reason))
+            self._add(CacheNote(kind, tokens, nbytes, reason))
+
+    def _add(self, note: CacheNote) -> None:
+        if self._notes and is_told_with(note, self._notes[-1]):
+            last = self._notes.pop()
+            note = replace(note, tokens=last.tokens + note.tokens, nbytes=last.nbytes + note.nbytes)
+        self._notes.append(note)
 
     def drain_notes(self) -> tuple[CacheNote, ...]:
         with self._lock:
@@ -109,9 +124,13 @@ class Tally:
             self._loaded_tokens += tokens
             self._loaded_bytes += nbytes
             self._load_rate.add(nbytes, seconds)
+            self._add(CacheNote("loaded", tokens, nbytes, "a prompt goes on from there"))
 
-    def stored(self, kind: RecordKind, nbytes: int, seconds: float) -> None:
+    def stored(
+        self, kind: RecordKind, nbytes: int, seconds: float, tokens: int = 0, why: str = ""
+    ) -> None:
         with self._lock:
+            self._add(CacheNote("stored", tokens, nbytes, why or "it was asked for"))
             self._stores += 1
             self._stored_bytes += nbytes
             self._snapshot_bytes += nbytes if kind == "snapshot" else 0
@@ -122,10 +141,12 @@ class Tally:
             self._merges += 1
             self._merged_bytes += nbytes
 
-    def missed(self, digest: bytes) -> None:
+    def missed(self, digest: bytes, tokens: int) -> None:
         """Nothing was there of the timeline of that digest; asked again, it counts once."""
         with self._lock:
-            self._misses += digest != self._missed
+            if digest != self._missed:
+                self._misses += 1
+                self._add(CacheNote("missed", tokens, 0, "nothing of this prompt is stored"))
             self._missed = digest
 
     def stats(self) -> DiskStats:

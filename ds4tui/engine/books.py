@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ds4tui.cache.kvconversations import StoredConversation, stored_conversations
-from ds4tui.cache.kvtally import DiskStats
+from ds4tui.cache.kvtally import DiskStats, is_told_with
 from ds4tui.cache.memory_tier import CacheNote
 from ds4tui.engine.jobs import Generation
 from ds4tui.engine.layout import Run, layout
@@ -42,6 +42,7 @@ class Books:
         self._tokenizer = tokenizer
         self._decisions: deque[Decision] = deque(maxlen=DECISIONS_KEPT)
         self._notes: deque[MemoryNote] = deque(maxlen=NOTES_KEPT)
+        self._last_note: CacheNote | None = None  # what the newest of these is of
         self._what: dict[int, str] = {}
         self._used_s: dict[int, float] = {}
         self._snapshots: dict[int, tuple[tuple[int, ...], int]] = {}  # where, the worst replay
@@ -111,6 +112,7 @@ class Books:
         if decision.tripwire:
             _log.warning("%s", decision.tripwire)
             self._notes.append(MemoryNote(decision.time_s, "tripwire", decision.tripwire))
+            self._last_note = None
 
     def note_memory(self) -> None:
         """Take over what the memory tier and the disk tier have to tell, and log it."""
@@ -120,8 +122,19 @@ class Books:
         for where, note in told:
             text = note_text(note)
             _log.info("%s: %s", where, text)
-            text = text if where == "memory" else f"disk: {text}"
-            self._notes.append(MemoryNote(time.time(), note.kind, text, note.tokens, note.nbytes))
+            self._keep_note(where, note)
+
+    def _keep_note(self, where: str, note: CacheNote) -> None:
+        if self._last_note is not None and is_told_with(note, self._last_note):
+            self._notes.pop()
+            note = replace(
+                note,
+                tokens=self._last_note.tokens + note.tokens,
+                nbytes=self._last_note.nbytes + note.nbytes,
+            )
+        self._last_note = note
+        text = note_text(note) if where == "memory" else f"disk: {note_text(note)}"
+        self._notes.append(MemoryNote(time.time(), note.kind, text, note.tokens, note.nbytes))
 
     def fields(self, at_work: Iterable[Generation]) -> dict[str, Any]:
         """What EngineStats tells of sessions, pools and history."""
@@ -176,8 +189,10 @@ def counted(stats: EngineStats, usage: Usage, replayed: int) -> EngineStats:
 
 
 def note_text(note: CacheNote) -> str:
-    """`evicted segment: 1,200 tokens, 3.4 MB (the room was needed)`."""
-    return f"{note.kind} {note.tokens:,} tokens, {note.nbytes / 1e6:,.1f} MB: {note.reason}"
+    """`evicted 1,200 tokens, 3.4 MB: the room was needed`."""
+    amounts = [f"{note.tokens:,} tokens"] if note.tokens else []
+    amounts += [f"{note.nbytes / 1e6:,.1f} MB"] if note.nbytes else []
+    return f"{note.kind}{' ' if amounts else ''}{', '.join(amounts)}: {note.reason}"
 
 
 def what_it_is(request: GenerateRequest, tokenizer: Tokenizer) -> str:

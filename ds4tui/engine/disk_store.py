@@ -74,6 +74,7 @@ class _Shelf:
     copying: _Copying | None = None
     snapshot: "_Snapshot | None" = None
     what: str = ""
+    why: str = ""  # something is due, in words
 
 
 class Storing:
@@ -127,6 +128,7 @@ class Storing:
         until = time.monotonic() + deadline_s
         for session in self._sessions:
             self._want(session, is_prefilled=True, is_over=True)
+            self._shelves[session.number].why = "ds4tui ends"
         while time.monotonic() < until and self._one(_WAIT_S):
             pass
         self._sweep(max(0.0, until - time.monotonic()))
@@ -135,7 +137,8 @@ class Storing:
         """The live state is about to be given up."""
         if session.state is not None and len(session.timeline) >= MIN_TOKENS:
             what = self._shelves[session.number].what
-            self._store_whole(session.timeline, 0, session.state, what, 0.0)
+            why = "another session needs its memory"
+            self._store_whole(session.timeline, 0, session.state, what, why, 0.0)
 
     # -- what is due ---------------------------------------------------------------------------
 
@@ -145,18 +148,21 @@ class Storing:
             return
         if is_over or (is_prefilled and end - shelf.stored >= MIN_TOKENS):
             shelf.due = max(shelf.due, end)
+            shelf.why = "a turn has ended" if is_over else "a prompt is evaluated"
             if is_over:
                 shelf.snapshot_due = end
         else:
             full = (end - shelf.stored) // PAGE_POSITIONS_MAX * PAGE_POSITIONS_MAX
-            shelf.due = max(shelf.due, shelf.stored + full)
+            if shelf.stored + full > shelf.due:
+                shelf.due, shelf.why = shelf.stored + full, "pages are full"
 
     def _shelf(self, session: Session) -> _Shelf:
         """Looked at anew after each rebuild."""
         shelf = self._shelves[session.number]
         if shelf.changes != session.changes:
             stored = self._disk.missing_from(session.timeline) if len(session.timeline) else 0
-            held = self._disk.offers(session.timeline)[1] if session.needs_snapshots else ()
+            looks = session.needs_snapshots and stored  # a look-up that finds nothing is a miss
+            held = self._disk.offers(session.timeline)[1] if looks else ()
             at = max((snapshot.position for snapshot in held), default=0)
             shelf = _Shelf(session.changes, stored, 0, at, what=shelf.what)
             self._shelves[session.number] = shelf
@@ -213,7 +219,13 @@ class Storing:
             page.layers.append(None if rows is None else host_rows(rows))
             return True
         kept = self._disk.put_page(
-            page.timeline, page.start, page.layers, point=page.point, what=shelf.what, wait_s=wait_s
+            page.timeline,
+            page.start,
+            page.layers,
+            point=page.point,
+            what=shelf.what,
+            why=shelf.why,
+            wait_s=wait_s,
         )
         if kept:
             shelf.stored, shelf.copying = end, None
@@ -246,7 +258,12 @@ class Storing:
             return False
         found = shelf.snapshot
         if self._disk.put_snapshot(
-            found.timeline, found.host.layers, found.point, what=shelf.what, wait_s=wait_s
+            found.timeline,
+            found.host.layers,
+            found.point,
+            what=shelf.what,
+            why=shelf.why,
+            wait_s=wait_s,
         ):
             shelf.snapshot_at, shelf.snapshot = len(found.timeline), None
             return True
@@ -282,25 +299,28 @@ class Storing:
         for held in self._memory.holders():
             if held.holder_id not in self._swept:
                 self._swept.add(held.holder_id)
-                self._let_go(held, wait_s)
+                self._store_held(held, "it rests in memory only", wait_s)
 
-    def _let_go(self, held: Held, wait_s: float = 0.0) -> None:
+    def _let_go(self, held: Held) -> None:
         """Memory lets go of a branch: what of it is not stored is, as far as the queue takes it."""
+        self._store_held(held, "memory lets it go", 0.0)
+
+    def _store_held(self, held: Held, why: str, wait_s: float) -> None:
         if held.kind in ("parked", "segment") and len(held.timeline) >= MIN_TOKENS:
-            self._store_whole(held.timeline, held.start, held.handle, "", wait_s)
+            self._store_whole(held.timeline, held.start, held.handle, "", why, wait_s)
 
     def _store_whole(
-        self, timeline: Timeline, first: int, source: Any, what: str, wait_s: float
+        self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait_s: float
     ) -> None:
         if self.failed:
             return
         try:
-            self._put_whole(timeline, first, source, what, wait_s)
+            self._put_whole(timeline, first, source, what, why, wait_s)
         except Exception as exc:  # as `_one`
             self._fail(exc)
 
     def _put_whole(
-        self, timeline: Timeline, first: int, source: Any, what: str, wait_s: float
+        self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait_s: float
     ) -> None:
         at, end = self._disk.missing_from(timeline), len(timeline)
         layers = source.layers
@@ -309,12 +329,16 @@ class Storing:
             stop = timeline.snapped(stop) if timeline.snapped(stop) > at else end
             found = (source.rows(i, at, stop) for i in range(len(layers)))
             rows = tuple(None if r is None else host_rows(r) for r in found)
-            if not self._disk.put_page(timeline.prefix(stop), at, rows, what=what, wait_s=wait_s):
+            if not self._disk.put_page(
+                timeline.prefix(stop), at, rows, what=what, why=why, wait_s=wait_s
+            ):
                 return
             at = stop
         if at == end and getattr(source, "needs_snapshots", False):
             bounded = host_snapshot(source.snapshot())
-            self._disk.put_snapshot(timeline, bounded.layers, "turn", what=what, wait_s=wait_s)
+            self._disk.put_snapshot(
+                timeline, bounded.layers, "turn", what=what, why=why, wait_s=wait_s
+            )
 
 
 def _system_end(session: Session) -> int:

@@ -22,6 +22,27 @@ def test_loads_and_stores_are_told_with_snapshots_apart(tmp_path: Path) -> None:
     assert told.stored_bytes == sizes[".page"] + sizes[".snapshot"] == told.loaded_bytes
     assert told.stored_snapshot_bytes == sizes[".snapshot"]
     assert told.opened_ms > 0 and told.last_load_bytes_per_s > 0 < told.last_store_bytes_per_s
+    assert told.floor_bytes == 0 < told.free_bytes
+    assert tier.close(5.0)
+
+
+def test_stores_loads_and_misses_are_told_with_their_reasons(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path / "kv", 64 << 20, IDENTITY, floor_bytes=0)
+    timeline = Timeline.of(range(300))
+    for _ in range(2):  # asked again: once
+        assert tier.offers(timeline) == ((), ())
+    for end in (200, 300):
+        page = true_page(timeline, end - 200 if end == 200 else 200, end)
+        assert tier.put_page(timeline.prefix(end), page.start, page.layers, why="a turn has ended")
+    assert tier.flush(30.0)
+    for held in tier.offers(timeline)[0]:
+        tier.read_rows(held.holder_id, held.start, held.end)
+    notes = [(note.kind, note.tokens, note.reason) for note in tier.drain_notes()]
+    assert notes == [
+        ("missed", 300, "nothing of this prompt is stored"),
+        ("stored", 300, "a turn has ended"),
+        ("loaded", 300, "a prompt goes on from there"),
+    ]
     assert tier.close(5.0)
 
 

@@ -1,0 +1,63 @@
+"""What the engine's stats tell of the disk: conversations, what is written, what others change."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ds4tui.cache.kvstore import DiskTier
+from ds4tui.engine.stats import EngineStats
+from tests.engine.test_worker import Bench
+
+PROMPT = [9 + n % 200 for n in range(300)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(800, disk=DiskTier(tmp_path / "kv", 64 << 20, b"fake", label="fake"))
+    yield bench
+    bench.engine.close()
+
+
+def told(bench: Bench, holds: Callable[[EngineStats], bool]) -> EngineStats:
+    until = time.monotonic() + 20
+    while not holds(bench.engine.stats):
+        assert time.monotonic() < until, bench.engine.stats
+        time.sleep(0.002)
+    return bench.engine.stats
+
+
+def test_what_is_stored_is_told_as_conversations(bench: Bench) -> None:
+    assert bench.engine.disk is not None and bench.engine.stats.conversations == ()
+    bench.reply_with(b"yes", PROMPT)
+    bench.run(PROMPT)
+    stats = told(bench, lambda stats: not stats.is_storing)
+    (found,) = stats.conversations
+    assert (found.tokens, stats.conversation_count) == (303, 1)
+    assert found.is_ours and found.what.startswith("person: ")
+    assert stats.disk is not None and stats.disk.queued_bytes == 0 and stats.disk.stores > 0
+    missed, *stored = [note.text for note in stats.notes]
+    assert missed == "disk: missed 300 tokens: nothing of this prompt is stored"
+    assert "a turn has ended" in stored[-1] and stored[-1].startswith("disk: stored ")
+
+
+def test_what_others_change_is_told_while_nothing_is_at_work(bench: Bench) -> None:
+    bench.reply_with(b"yes", PROMPT)
+    bench.run(PROMPT)
+    (found,) = told(bench, lambda stats: not stats.is_storing).conversations
+    disk = bench.engine.disk
+    assert disk is not None
+    disk.pin(found.leaf_id)
+    stats = told(bench, lambda stats: stats.disk is not None and stats.disk.pinned == 1)
+    assert stats.conversations[0].is_pinned
+    disk.clear(pinned=True)
+    told(bench, lambda stats: stats.conversation_count == 0)
+
+
+def test_a_session_tells_what_its_rows_are_of(bench: Bench) -> None:
+    bench.reply_with(b"yes", PROMPT)
+    bench.run(PROMPT)
+    (session,) = bench.engine.stats.sessions
+    assert [(run.kind, run.start, run.end) for run in session.layout] == [("text", 0, 303)]
+    assert session.snapshots_at == () and session.snapshots == 0
