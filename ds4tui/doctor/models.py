@@ -67,13 +67,17 @@ def _health(row: Row, settings: Settings, available_bytes: int, is_chosen: bool)
             about | {"problem": "architecture"},
         )
     try:
-        doubts = _opened(row.path, settings, is_chosen)
+        doubts, sees = _opened(row.path, settings, is_chosen)
     except (Ds4Error, OSError) as exc:
         text, hint = (exc.message, exc.hint) if isinstance(exc, Ds4Error) else (str(exc), "")
         return Finding(bad, f"{name}: {text}", hint, about | {"problem": text})
     plan = _plan(row.facts, settings, available_bytes)
     about |= _planned(plan)
+    if not sees and row.vision_part is not None and not is_chosen:
+        sees = row.vision_part.name
+    about["image_encoder"] = sees or None
     text = f"{name}: {_header_words(row.facts)}; {_plan_words(plan, row.facts)}"
+    text += f"; sees pictures with {sees}" if sees else ""
     if plan is not None and not plan.fits:
         return Finding(
             "BAD" if is_chosen else "note",
@@ -93,8 +97,9 @@ def _unreadable(name: str, row: Row, is_chosen: bool, about: dict[str, Any]) -> 
     return Finding(level, f"{name}: {row.problem}", advice, about | {"problem": row.problem})
 
 
-def _opened(path: Path, settings: Settings, is_chosen: bool) -> str:
-    """Doubts about the file in words, "" for none. Raises ModelError if it cannot be run.
+def _opened(path: Path, settings: Settings, is_chosen: bool) -> tuple[str, str]:
+    """Doubts about the file in words, "" for none, and the file of its image encoder. Raises
+    ModelError if it cannot be run.
 
     What reads a whole vocabulary is tried on the chosen model only.
     """
@@ -103,16 +108,20 @@ def _opened(path: Path, settings: Settings, is_chosen: bool) -> str:
     from ds4tui.engine.inventory import inventory
     from ds4tui.engine.tokenizer import Tokenizer
     from ds4tui.engine.tokenizer_cache import VocabularyCache
+    from ds4tui.sight import Sight
 
     require_sound(path, settings.data_dir, lambda words: None)
     with GGUFFile.open(path) as gguf:
         if problem := inventory(gguf, settings.weights_policy()).problem:
             raise ModelError(problem)
         if not is_chosen:
-            return ""
+            return "", ""
         tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
         template = ChatFormat.from_gguf(gguf, tokenizer, settings.thinking_wish())
-    return "" if template.prefix_stable else f"; its chat template: {template.history_words}"
+        with Sight.of(gguf.path.stem, gguf, tokenizer, settings, lambda words: None) as sight:
+            sees = sight.vision.name if sight.vision is not None else ""
+    doubts = "" if template.prefix_stable else f"; its chat template: {template.history_words}"
+    return doubts, sees
 
 
 def _plan(facts: Facts, settings: Settings, available_bytes: int) -> MemoryPlan | None:

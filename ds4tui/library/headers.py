@@ -40,6 +40,7 @@ class Facts:
     weights_bytes: int
     kv_bytes_per_token: int
     kv_fixed_bytes: int = 0
+    width: int = 0  # numbers in the vector of a token
 
     @property
     def is_read(self) -> bool:
@@ -65,6 +66,7 @@ def read_facts(path: Path) -> Facts:
             weights_bytes=required_bytes(gguf, cast("ComputePath", assumed)),
             kv_bytes_per_token=growing * values,
             kv_fixed_bytes=windowed_rows * values + recurrent * _recurrent_bytes(gguf),
+            width=_number(gguf, ".embedding_length"),
         )
 
 

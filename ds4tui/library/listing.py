@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from ds4tui.errors import ModelError
 from ds4tui.library import places
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.discover import Found, survey
+from ds4tui.library.eyes import Text, beside, first_fitting
 from ds4tui.library.facts_cache import FactsCache
 from ds4tui.library.headers import Facts
 from ds4tui.library.resolve import catalogued_path, models_dir
@@ -87,7 +88,7 @@ def list_models(data_dir: Path, available_bytes: int | None = None) -> Listing:
     for model in found.models:
         name = by_path.get(model.path, model.name)
         if not any(row.path == model.path for row in rows):  # damaged: said above
-            rows.append(_row(model, name, available, cache))
+            rows.append(_seeing(_row(model, name, available, cache), data_dir))
     cache.save()
     own = models_dir(data_dir)
     return Listing(tuple(rows), tuple(found.problems), own, available)
@@ -113,6 +114,16 @@ def _row(model: Found, name: str, available_bytes: int, cache: FactsCache) -> Ro
             facts.kv_fixed_bytes,
         )
     return Row(*row, facts, plan, model.vision_part)
+
+
+def _seeing(row: Row, data_dir: Path) -> Row:
+    """With the image encoder that opening it would find: names say it in folders of one model,
+    headers in those of many."""
+    facts = row.facts
+    if row.vision_part is not None or facts is None or not facts.is_read:
+        return row
+    text = Text(facts.architecture, facts.width)
+    return replace(row, vision_part=first_fitting(beside(row.path, models_dir(data_dir)), text))
 
 
 # -- as text -----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ds4tui.config import Settings
+from ds4tui.library.eyes import Text, beside, first_fitting
+from ds4tui.library.headers import read_facts
 from ds4tui.library.listing import megabytes
 from ds4tui.library.resolve import display_name
 
@@ -88,6 +90,7 @@ class ModelReport:
     vocabulary_tokens: int | None
     chat_template: bool
     vision: bool
+    vision_part: str  # the file beside it that sees for it; "": none
     runs_as: str
     sampling: str
     policy: str
@@ -107,6 +110,7 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
     policy = settings.weights_policy()
     held = inventory(gguf, policy, settings.context_tokens)
     embedding = gguf.tensors.get("token_embd.weight")
+    eyes = _vision_part(gguf, settings)
     kinds = [_metadata(gguf, f"tokenizer.ggml.{key}") for key in ("model", "pre")]
     return ModelReport(
         name=display_name(gguf.path, settings.data_dir),
@@ -120,7 +124,8 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
         tokenizer=", ".join(kind for kind in kinds if kind),
         vocabulary_tokens=embedding.shape[0] if embedding else None,
         chat_template="tokenizer.chat_template" in gguf.metadata,
-        vision=False,
+        vision=bool(eyes),
+        vision_part=eyes,
         runs_as=held.words,
         sampling=settings.sampling(own_sampling(gguf)).words(),
         policy=policy.identity,
@@ -132,6 +137,15 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
         measured=_measured(gguf) if measure else (),
         notes=tuple(_notes(gguf, settings, held)),
     )
+
+
+def _vision_part(gguf: "GGUFFile", settings: Settings) -> str:
+    facts = read_facts(gguf.path)
+    if not facts.is_read:
+        return ""
+    paths = beside(gguf.path, settings.models_dir)
+    fitting = first_fitting(paths, Text(facts.architecture, facts.width))
+    return str(fitting) if fitting is not None else ""
 
 
 def _metadata(gguf: "GGUFFile", key: str) -> str:

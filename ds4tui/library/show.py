@@ -82,7 +82,7 @@ def _header(r: ModelReport) -> Iterator[tuple[str, str]]:
     size = f"{r.vocabulary_tokens:,} tokens" if r.vocabulary_tokens else ""
     yield "tokenizer", ", ".join(part for part in (r.tokenizer, size) if part) or "none"
     yield "chat template", "yes" if r.chat_template else "no"
-    yield "vision", "yes" if r.vision else "no"
+    yield "vision", f"yes, with {r.vision_part}" if r.vision else "no"
     yield "runs as", r.runs_as
     yield "sampling", r.sampling
 

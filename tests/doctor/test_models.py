@@ -19,6 +19,7 @@ from ds4tui.library.headers import read_facts
 from ds4tui.library.resolve import models_dir
 from tests.engine.gguf_samples import write_gguf
 from tests.golden import golden_path
+from tests.golden.files import projector_path
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -63,6 +64,14 @@ def test_a_model_that_runs_is_planned_with_what_is_available(
     asked = by_name(replace(settings, context_tokens=100))["mine"]
     assert asked.facts["fitting_context_tokens"] == 100 and "100 tokens" in asked.text
     json.dumps(dict(found.facts), default=None)
+
+
+def test_the_image_encoder_of_a_model_is_named(settings: Settings) -> None:
+    placed(settings, "mine.gguf", golden_path("qwen3vl").read_bytes())
+    placed(settings, "mmproj-mine.gguf", projector_path("qwen3vl").read_bytes())
+    (_, found) = models(settings)  # the encoder is no model
+    assert found.facts["image_encoder"] == "mmproj-mine.gguf"
+    assert found.text.endswith("; sees pictures with mmproj-mine.gguf")
 
 
 def test_what_does_not_fit_is_told_with_what_to_do(

@@ -1,6 +1,7 @@
 """The table of `ds4tui models` says what headers say, and whether it fits, with both numbers."""
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from ds4tui.library.listing import list_models, listing_json, listing_text
 from ds4tui.library.recommended import AS_OF, TEXT, VISION, catalogue_text
 from ds4tui.library.resolve import models_dir
 from tests.golden import golden_path
+from tests.golden.files import projector_path
 from tests.library.stores import hub_file, mlx_folder, model_file
 
 
@@ -147,6 +149,16 @@ def test_vision_is_told(data: Path, own_home: Path) -> None:
     (row,) = (row for row in list_models(data, 10**9).rows if row.facts)
     assert row.vision_part == eyes
     assert " yes " in lines(data, 10**9)[1]
+
+
+def test_in_a_folder_of_many_models_headers_say_who_sees(data: Path) -> None:
+    model_file(models_dir(data) / "other.gguf", 1)
+    shutil.copy(golden_path("qwen3vl"), models_dir(data) / "tiny-a.gguf")
+    shutil.copy(projector_path("qwen3vl"), models_dir(data) / "mmproj-x.gguf")
+    rows = {row.name: row for row in list_models(data, 10**9).rows if row.facts}
+    assert set(rows) == {"tiny-a", "other"}  # an encoder is no model
+    assert rows["tiny-a"].vision_part == models_dir(data) / "mmproj-x.gguf"
+    assert rows["other"].vision_part is None
 
 
 def test_json_says_the_same(data: Path, own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

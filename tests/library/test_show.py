@@ -1,6 +1,7 @@
 """`ds4tui models show`: from headers alone, for people and for programs."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ds4tui.kernels.choice import ComputePath
 from tests.engine.gguf_samples import gguf_bytes, text_key, write_gguf
 from tests.engine.quantised_samples import weight_blocks
 from tests.engine.tiny_llama import Tiny
+from tests.golden.files import golden_path, projector_path
 
 TINY = Tiny(heads=4, kv_heads=4, key_size=64, value_size=64, rotary=64, width=256, inner=256,
             blocks=2, tied=True)  # fmt: skip
@@ -82,6 +84,14 @@ def test_the_header_and_a_row_a_type(model: Path, capsys: pytest.CaptureFixture[
     ):
         assert part in text
     assert "not used" not in text
+
+
+def test_the_image_encoder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, eyes = tmp_path / "m.gguf", tmp_path / "mmproj-m.gguf"
+    shutil.copy(golden_path("qwen3vl"), model)
+    shutil.copy(projector_path("qwen3vl"), eyes)
+    assert f"vision         yes, with {eyes}" in shown(capsys, model)
+    assert as_json(capsys, model)["vision_part"] == str(eyes)
 
 
 @pytest.mark.usefixtures("gpu")
