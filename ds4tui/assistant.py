@@ -8,13 +8,14 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message, Tool
+from ds4tui.chat.picturing import Pictures, last_images
 from ds4tui.chat.remembered import LatestTimelines, TextNumbers
 from ds4tui.chat.rendering import ChatFormat, Rendering
 from ds4tui.chat.replay import ReplayMemory
@@ -31,6 +32,7 @@ from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
 if TYPE_CHECKING:  # brings Pillow
+    from ds4tui.engine.vision.recognition import Picture
     from ds4tui.engine.vision.seeing import Vision
 
 _NEVER = -1e4  # added to a logit: no other is that low
@@ -87,16 +89,22 @@ class Assistant:
         replies: SavedReplies | None = None,
         vision: "Vision | None" = None,
         vision_refusal: str = "",
+        images_kept: int = 0,
     ) -> None:
         """Without `vision` the model sees no pictures, and `vision_refusal` says why and what to
-        do."""
+        do. Of a conversation's images at most `images_kept` are shown to the model, the last
+        ones; 0 shows all."""
         self.info = info
         self.vision = vision
         self.vision_refusal = vision_refusal
         self.format = chat_format
         self._engine = engine
         self._replies = replies
-        self._replay = ReplayMemory(shelf=replies)
+        self._images_kept = images_kept
+        self._pictures = Pictures(vision, vision_refusal)
+        self._replay = ReplayMemory(
+            shelf=replies, identity=lambda image: self._pictures(image).fingerprint
+        )
         self._latest = LatestTimelines()
         self._least_tokens = TextNumbers(lambda text: chat_format.tokenizer.least_tokens(text))
         self._lock = threading.Lock()
@@ -113,9 +121,11 @@ class Assistant:
     ) -> Timeline:
         """The timeline of `messages` up to where the assistant's reply begins.
 
-        Raises RequestError for messages that make no conversation, TemplateError if the
-        model's template fails on them.
+        Raises RequestError for messages that make no conversation or hold images that the model
+        does not see, TemplateError if the model's template fails on them, UsageError for images
+        that are no pictures.
         """
+        self._require_room(messages, tools)
         return self._laid_out(messages, tools, thinking).timeline
 
     def _laid_out(
@@ -127,7 +137,7 @@ class Assistant:
     ) -> Rendering:
         with self._lock:
             known = self._replay.recall(messages, note)
-        rendering = self.format.laid_out(known, tools, thinking)
+        rendering = self.format.laid_out(known, tools, thinking, self._pictures)
         for words in rendering.notes:
             log.debug("%s", words)
         # What no reply was remembered for may still spell what is resident.
@@ -153,7 +163,8 @@ class Assistant:
         Raises before any work starts (ContextOverflow, TemplateError, RequestError); after that
         everything arrives as events. `before_start` is called when the messages are rendered,
         which may take seconds: if it raises, there is no job."""
-        self._require_room(*_texts(messages, tools))
+        messages = self._shown(messages)
+        self._require_room(messages, tools)
         rendering = self._laid_out(messages, tools, thinking, note=True)
         reader = self._reader(tools if may_call else (), thinking)
         if tools and not may_call:
@@ -177,13 +188,23 @@ class Assistant:
         before_start()
         began = _first_words(messages)
         return self._submit(
-            rendering.timeline, sampling, remember, origin, rendering.outline, began
+            rendering.timeline,
+            sampling,
+            remember,
+            origin,
+            rendering.outline,
+            began,
+            rendering.pictures,
         )
 
+    def _reasoning(self, thinking: bool | None) -> Reasoning:
+        if CLOSING not in self.format.template and OPENING not in self.format.template:
+            return "none"
+        return "begun" if self.format.begins_thinking(thinking) else "maybe"
+
     def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
-        thoughts = None
-        if CLOSING in self.format.template or OPENING in self.format.template:
-            thoughts = ThinkingParser(self.format.begins_thinking(thinking))
+        reasoning = self._reasoning(thinking)
+        thoughts = ThinkingParser(reasoning == "begun") if reasoning != "none" else None
         calls = parser_of(self.format.tool_syntax, [t.name for t in tools]) if tools else None
         return ReplyReader(thoughts, calls)
 
@@ -193,16 +214,31 @@ class Assistant:
             return sampling
         return replace(sampling, logit_bias=(*sampling.logit_bias, (marker, _NEVER)))
 
-    def _require_room(self, *texts: str) -> None:
+    def _shown(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages with the images that the model is to see."""
+        shown, left_out = last_images(messages, self._images_kept)
+        if left_out:
+            log.info("%d earlier images are left out (images_kept)", left_out)
+        return shown
+
+    def _require_room(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
         """Raises ContextOverflow for what cannot fit: encoding megabytes takes minutes, and
-        nothing can stop it."""
-        context = self.info.context_tokens
-        stripped = [text.strip() for text in texts]  # as templates may have it
-        if sum(map(len, stripped)) * _BYTES_MAX <= context:
-            return
-        least = sum(map(self._least_tokens.of, stripped))
+        nothing can stop it. Recognises the images, and raises as that does."""
+        context, rows = self.info.context_tokens, 0
+        for image_rows in self._pictures.rows(messages):
+            rows += image_rows
+            if rows > context:
+                break
+        least = rows + self._least_of(_texts(messages, tools), context - rows)
         if least > context:
-            raise ContextOverflow(least, context, at_least=True)
+            raise ContextOverflow(least, context, at_least=True, image_tokens=rows)
+
+    def _least_of(self, texts: Iterable[str], room: int) -> int:
+        """A lower bound of their tokens, 0 where they fit into `room` whatever they are."""
+        stripped = [text.strip() for text in texts]  # as templates may have it
+        if sum(map(len, stripped)) * _BYTES_MAX <= room:
+            return 0
+        return sum(map(self._least_tokens.of, stripped))
 
     def _says_more(self, reply: Finished) -> bool:
         silent = self.format.tokenizer.has_silent(reply.token_ids)
@@ -216,7 +252,10 @@ class Assistant:
         origin: Origin = "person",
     ) -> Job:
         """Continue `text` as it stands, without a chat template."""
-        self._require_room(text)
+        context = self.info.context_tokens
+        least = self._least_of([text], context)
+        if least > context:
+            raise ContextOverflow(least, context, at_least=True)
         ids = self.format.tokenizer.encode(text, add_bos=True)
         return self._submit(Timeline.of(ids), sampling, listener, origin)
 
@@ -228,9 +267,12 @@ class Assistant:
         origin: Origin,
         outline: Outline = (),
         words: str = "",
+        pictures: "tuple[Picture, ...]" = (),
     ) -> Job:
         stops = self.format.stop_token_ids
-        request = GenerateRequest(timeline, sampling, origin, stops, outline, words)
+        request = GenerateRequest(
+            timeline, sampling, origin, stops, outline, words, pictures=pictures
+        )
         return self._engine.submit(request, listener)
 
     def close(self, timeout_s: float = 10.0) -> None:

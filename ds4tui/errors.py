@@ -51,16 +51,29 @@ class RequestError(UsageError):
         self.param = param
 
 
+_IMAGES = (
+    "Images take {:,} or more of them: leave out earlier ones, "
+    "or have the setting images_kept do so. "
+)
+
+
 class ContextOverflow(UsageError):
     """`prompt_tokens` (plus room for at least one new token) exceed `context_tokens`."""
 
-    def __init__(self, prompt_tokens: int, context_tokens: int, at_least: bool = False) -> None:
-        """`at_least`: it was told without counting exactly."""
+    def __init__(
+        self,
+        prompt_tokens: int,
+        context_tokens: int,
+        at_least: bool = False,
+        image_tokens: int = 0,
+    ) -> None:
+        """`at_least`: it was told without counting exactly. So many of them are images'."""
         count = f"{'at least ' if at_least else ''}{prompt_tokens:,}"
         room = "" if prompt_tokens > context_tokens else ", which leaves no room for a reply"
         super().__init__(
             f"The conversation has {count} tokens, the context holds {context_tokens:,}{room}.",
-            "Shorten it, start a new chat, or use a model with a longer context.",
+            (_IMAGES.format(image_tokens) if image_tokens else "")
+            + "Shorten it, start a new chat, or use a model with a longer context.",
         )
         self.prompt_tokens = prompt_tokens
         self.context_tokens = context_tokens

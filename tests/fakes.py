@@ -17,12 +17,13 @@ from typing import Any
 from ds4tui.assistant import Assistant, ModelInfo
 from ds4tui.cache.outline import Turn
 from ds4tui.cache.plan import plan_sync
-from ds4tui.cache.timeline import Timeline
+from ds4tui.cache.timeline import ImageSpan, Timeline
 from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.outlining import opening_turn, turn_of
-from ds4tui.chat.rendering import Rendering
+from ds4tui.chat.rendering import PictureOf, Rendering
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.stats import EngineStats
+from ds4tui.engine.vision.layout import row_ids
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
 from ds4tui.events import (
     Decision,
@@ -45,7 +46,8 @@ _log = logging.getLogger(__name__)
 
 class FakeChatFormat:
     """Role marker, bytes of the text (or the sampled ids as they are), end of turn. Tools are a
-    system turn of their JSON, calls are Hermes'. A reply may think where `template` says so."""
+    system turn of their JSON, calls are Hermes'. A reply may think where `template` says so.
+    Images stand behind the text of their message."""
 
     template = "fake"
     tool_syntax = "hermes"
@@ -67,20 +69,30 @@ class FakeChatFormat:
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
+        picture_of: PictureOf | None = None,
     ) -> Rendering:
         if not messages:
             raise RequestError("There are no messages.", param="messages")
         told = [Message("system", "\n".join(t.parameters for t in tools))] if tools else []
         ids: list[int] = []
         turns: list[Turn] = []
+        spans: list[ImageSpan] = []
+        pictures = {}
         for message in [*told, *messages]:
             known = message.sampled_ids
             body = list(known) if known is not None else self.tokenizer.encode(_as_text(message))
             start = len(ids)
-            ids += [ROLE_IDS[message.role], *body, END_OF_TURN]
+            ids += [ROLE_IDS[message.role], *body]
+            for picture in map(picture_of, message.images) if picture_of else ():
+                spans.append(picture.block.span(len(ids), picture.fingerprint))
+                ids += row_ids(picture.fingerprint, picture.block.rows).tolist()
+                pictures[picture.fingerprint] = picture
+            ids.append(END_OF_TURN)
             turns.append(turn_of(message, start, len(ids), thinks=False))
         ids.append(ROLE_IDS["assistant"])
-        return Rendering(Timeline.of(ids), (*turns, opening_turn(len(ids) - 1, len(ids))))
+        timeline = Timeline.of(ids, tuple(spans))
+        outline = (*turns, opening_turn(len(ids) - 1, len(ids)))
+        return Rendering(timeline, outline, pictures=tuple(pictures.values()))
 
     def aligned(self, wanted: Rendering, resident: Timeline) -> Rendering:
         return wanted  # a byte a token: there is one way to spell a text

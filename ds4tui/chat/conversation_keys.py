@@ -2,19 +2,20 @@
 
 What clients change without meaning anything does not count: white space at the ends of texts,
 the order of keys and the layout of JSON in tool calls and results, ids of calls, reasoning (which
-many drop), clocks and accounting headers in system texts. Keys are 16 bytes (xxh3_128) and the
+many drop), clocks and accounting headers in system texts, how the file of a picture is written.
+Keys are 16 bytes (xxh3_128) and the
 same in every process.
 """
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import xxhash
 
-from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat.messages import Image, Message, ToolCall
 from ds4tui.chat.tools import order_free
 from ds4tui.chat.volatile import without_accounting, without_clocks
 
@@ -49,14 +50,24 @@ class Contents:
         return found
 
 
-class ConversationKeys:
-    """Running keys of one conversation. `now` is when it is sent. Not for use by several threads
-    at once."""
+def by_file(image: Image) -> bytes:
+    return image.digest
 
-    def __init__(self, now: datetime, contents: Contents) -> None:
+
+class ConversationKeys:
+    """Running keys of one conversation. `now` is when it is sent, `identity` names the picture
+    that an image shows. Not for use by several threads at once."""
+
+    def __init__(
+        self,
+        now: datetime,
+        contents: Contents,
+        identity: Callable[[Image], bytes] = by_file,
+    ) -> None:
         self._state = b""
         self._now = now
         self._contents = contents
+        self._identity = identity
 
     def add(self, message: Message) -> bytes:
         """The key of the conversation with this message, which names the message, too."""
@@ -78,7 +89,15 @@ class ConversationKeys:
         text = message.text
         if message.role == "system":
             return _digest(without_clocks(without_accounting(text), self._now).strip())
-        return self._contents.of(text, message.tool_calls, message.role == "tool")
+        said = self._contents.of(text, message.tool_calls, message.role == "tool")
+        if not message.images:
+            return said
+        before, length = len(text) - len(text.lstrip()), len(text.strip())
+        shown = (
+            b"%d " % min(max(image.at - before, 0), length) + self._identity(image)
+            for image in message.images
+        )
+        return xxhash.xxh3_128_digest(b"".join((said, *shown)))
 
 
 def shared_key(message: Message) -> bytes:

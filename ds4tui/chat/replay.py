@@ -13,9 +13,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from ds4tui.chat.conversation_keys import Contents, ConversationKeys, shared_key
-from ds4tui.chat.messages import Message, ToolCall
-from ds4tui.chat.seen import SeenMessages
+from ds4tui.chat.conversation_keys import Contents, ConversationKeys, by_file, shared_key
+from ds4tui.chat.messages import Image, Message, ToolCall
+from ds4tui.chat.seen import SeenMessages, with_images_of
 
 # Of a reply's 16-byte key and its containers; ids come on top.
 _ENTRY_BYTES = 256
@@ -30,7 +30,8 @@ class Shelf(Protocol):
 
 class ReplayMemory:
     """Bounded; the least recently used are forgotten first. Not for use by several threads at
-    once. With a `shelf` replies that are not known here are looked for there."""
+    once. With a `shelf` replies that are not known here are looked for there. `identity` names
+    the picture that an image shows, however its file is written; what it raises arrives."""
 
     def __init__(
         self,
@@ -38,7 +39,9 @@ class ReplayMemory:
         max_bytes: int = 32 * 2**20,
         shelf: Shelf | None = None,
         now: Callable[[], datetime] = datetime.now,
+        identity: Callable[[Image], bytes] = by_file,
     ) -> None:
+        self._identity = identity
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -65,7 +68,7 @@ class ReplayMemory:
     ) -> None:
         """`reply_text` was shown and `tool_calls` were made for `messages`; `sampled_ids` are
         the tokens of all of it."""
-        keys = ConversationKeys(self._now(), self._contents)
+        keys = ConversationKeys(self._now(), self._contents, self._identity)
         for message in whole_replies(messages):
             keys.add(message)
         key = keys.reply(reply_text, tool_calls)
@@ -77,7 +80,7 @@ class ReplayMemory:
         """`messages` as the model was told of them: assistant turns that are remembered with
         their sampled ids (those that have ids keep them), others as they were first sent; a reply
         that came back in two messages is one. `note` remembers how they are sent now, for later."""
-        keys = ConversationKeys(self._now(), self._contents)
+        keys = ConversationKeys(self._now(), self._contents, self._identity)
         known: list[Message] = []
         told = whole_replies(messages)
         question = next((m.text for m in told if m.role == "user"), "")
@@ -123,6 +126,8 @@ class ReplayMemory:
 
     def _as_first_sent(self, message: Message, keys: Sequence[bytes], note: bool) -> Message:
         first = next((m for m in map(self._seen.first, keys) if m is not None), message)
+        if first is not message:
+            first = with_images_of(first, message)
         if message.role == "user" and first.text.rstrip() != message.text.rstrip():
             first = message  # indented otherwise, which is somebody's edit
         if note:

@@ -6,8 +6,9 @@ told what it was told before, so the conversation stays resident.
 
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Image, Message
 
 _ENTRY_BYTES = 512  # of a message's objects beside its texts
 
@@ -39,13 +40,29 @@ class SeenMessages:
         self.note(key, message)
 
     def note(self, key: bytes, message: Message) -> None:
-        """What is sent under `key`, unless something was before."""
+        """What is sent under `key`, unless something was before. Of its images the places only
+        are kept: whoever sends it again sends them, too."""
         if key in self._messages:
             return
+        message = _without_files(message)
         self._messages[key] = message
         self._bytes += _size(message)
         while self._bytes > self._max_bytes:
             self._bytes -= _size(self._messages.popitem(last=False)[1])
+
+
+def with_images_of(first: Message, message: Message) -> Message:
+    """What was sent first, with the images of what is sent now at the places of then."""
+    if not message.images:
+        return first
+    pairs = zip(message.images, first.images, strict=True)
+    return replace(first, images=tuple(now.moved(then.at) for now, then in pairs))
+
+
+def _without_files(message: Message) -> Message:
+    if not message.images:
+        return message
+    return replace(message, images=tuple(Image(b"", image.at) for image in message.images))
 
 
 def _size(message: Message) -> int:
