@@ -10,7 +10,6 @@ something is not stored: a counter and a note say which.
   (4) A record is in the books as stored only after its file is in place.
 """
 
-import errno
 import logging
 import threading
 import time
@@ -35,7 +34,7 @@ from ds4tui.cache.kvpolicy import (
     freeable_bytes,
 )
 from ds4tui.cache.kvqueue import Job
-from ds4tui.cache.kvtally import Tally
+from ds4tui.cache.kvtally import Tally, fault_word
 from ds4tui.errors import StoreError
 
 _log = logging.getLogger(__name__)
@@ -45,17 +44,6 @@ _CLOCK_SLACK_S = 60.0
 
 # Files of others grow unseen for that long.
 _LOOK_S = 5.0
-
-_WORDS: dict[int | None, str] = {
-    errno.ENOSPC: "disk full",
-    errno.EDQUOT: "disk full",
-    errno.EROFS: "read-only",
-    errno.EACCES: "read-only",
-    errno.EPERM: "read-only",
-    errno.ENOENT: "folder gone",
-    errno.ENOTDIR: "folder gone",
-    errno.ESTALE: "folder gone",
-}
 
 
 class Keeper:
@@ -141,7 +129,7 @@ class Keeper:
             if self._folder.take_lock():
                 return ""
         except OSError as exc:
-            self._tally.fault(_word(exc))
+            self._tally.fault(fault_word(exc))
             return f"the folder cannot be written ({exc.strerror or exc})"
         return "another ds4tui writes in this folder"
 
@@ -294,9 +282,10 @@ class Keeper:
         gone = evictions(self._books.stored(), excess, now, staying)
         if gone is None:
             return False
+        used = self.used_bytes
         for eviction in gone:
             self._let_go(eviction)
-        return True
+        return used - self.used_bytes >= excess
 
     def _staying(self) -> set[int]:
         waiting = {e.entry_id for e in self._books.entries.values() if e.host is not None}
@@ -304,6 +293,8 @@ class Keeper:
 
     def _let_go(self, eviction: Eviction) -> None:
         with self._lock:
+            if eviction.entry_id in self._in_use:
+                return  # a plan has just found it
             entry = self._books.entries.get(eviction.entry_id)
             names = [n for n, s in self._books.strays.items() if s.entry_id == eviction.entry_id]
         if entry is not None:
@@ -464,7 +455,7 @@ class Keeper:
     # -- what goes wrong -------------------------------------------------------------------------
 
     def _failed(self, what: str, exc: OSError) -> str:
-        word = _word(exc)
+        word = fault_word(exc)
         _log.warning("%s: %s", what, exc)
         self._tally.fault(word)
         self._tally.note(word, f"{what}: {exc.strerror or exc}")
@@ -485,10 +476,6 @@ class Keeper:
         self.used_bytes = sum(file.nbytes for file in files)
         strays = self._books.strays
         self.stray_bytes = sum(f.nbytes for f in files if f.kind == "foreign" or f.name in strays)
-
-
-def _word(exc: OSError) -> str:
-    return _WORDS.get(exc.errno, "write failed")
 
 
 def _what(entry: Entry) -> str:

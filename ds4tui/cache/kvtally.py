@@ -1,5 +1,6 @@
 """What the disk tier did and met: counts with words, rates, and notes for who asks. Thread-safe."""
 
+import errno
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, replace
@@ -54,6 +55,23 @@ class DiskStats:
     last_store_bytes_per_s: float = 0.0
     evictions: tuple[tuple[str, int], ...] = ()
     faults: tuple[tuple[str, int], ...] = ()
+
+
+_WORDS: dict[int | None, str] = {
+    errno.ENOSPC: "disk full",
+    errno.EDQUOT: "disk full",
+    errno.EROFS: "read-only",
+    errno.EACCES: "read-only",
+    errno.EPERM: "read-only",
+    errno.ENOENT: "folder gone",
+    errno.ENOTDIR: "folder gone",
+    errno.ESTALE: "folder gone",
+}
+
+
+def fault_word(exc: OSError) -> str:
+    """What the system objects to, in the word under which it is counted."""
+    return _WORDS.get(exc.errno, "write failed")
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.gguf_format import TensorInfo
 from ds4tui.engine.state import LayerState
 
-# Raised whenever a change of the engine makes other rows of the same weights than before.
+# Raised whenever a change of the engine makes other rows of the same weights than before; a test
+# compares what states hold with what they held at that version.
 NUMERICS_VERSION = 1
 
 # Reading takes about 0.1 s a gigabyte of a file that is in memory, and the disk's time else.

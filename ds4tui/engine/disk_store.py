@@ -15,7 +15,7 @@ the rest. What is stored already is never copied.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,13 @@ SNAPSHOT_SPACING = 10_000
 # A queue that stays full, or a folder that takes nothing: given up until more has come.
 _TRIES = 200
 _WAIT_S = 0.02
+# What is about to be lost waits so long for each page's place in the queue, as long as the disk
+# takes pages: they are computed more slowly than written.
+LOSS_WAIT_S = 2.0
+
+
+# How many seconds a page may wait for its place in the queue, asked for each.
+Wait = Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -121,7 +128,7 @@ class Storing:
         while time.perf_counter() < until and self._one(_WAIT_S):
             pass
         if not self.is_pending:
-            self._sweep(0.0)
+            self._sweep(lambda: 0.0)
 
     def finish(self, deadline_s: float) -> None:
         """Copy all that is resident and not stored, as far as the deadline allows."""
@@ -131,14 +138,14 @@ class Storing:
             self._shelves[session.number].why = "ds4tui ends"
         while time.monotonic() < until and self._one(_WAIT_S):
             pass
-        self._sweep(max(0.0, until - time.monotonic()))
+        self._sweep(lambda: max(0.0, until - time.monotonic()))
 
     def before_loss(self, session: Session) -> None:
         """The live state is about to be given up."""
         if session.state is not None and len(session.timeline) >= MIN_TOKENS:
             what = self._shelves[session.number].what
             why = "another session needs its memory"
-            self._store_whole(session.timeline, 0, session.state, what, why, 0.0)
+            self._store_whole(session.timeline, 0, session.state, what, why, _before_loss)
 
     # -- what is due ---------------------------------------------------------------------------
 
@@ -294,33 +301,33 @@ class Storing:
 
     # -- what is not live ----------------------------------------------------------------------
 
-    def _sweep(self, wait_s: float) -> None:
+    def _sweep(self, wait: Wait) -> None:
         """Store parked branches and segments that are not stored yet."""
         for held in self._memory.holders():
             if held.holder_id not in self._swept:
                 self._swept.add(held.holder_id)
-                self._store_held(held, "it rests in memory only", wait_s)
+                self._store_held(held, "it rests in memory only", wait)
 
     def _let_go(self, held: Held) -> None:
         """Memory lets go of a branch: what of it is not stored is, as far as the queue takes it."""
-        self._store_held(held, "memory lets it go", 0.0)
+        self._store_held(held, "memory lets it go", _before_loss)
 
-    def _store_held(self, held: Held, why: str, wait_s: float) -> None:
+    def _store_held(self, held: Held, why: str, wait: Wait) -> None:
         if held.kind in ("parked", "segment") and len(held.timeline) >= MIN_TOKENS:
-            self._store_whole(held.timeline, held.start, held.handle, "", why, wait_s)
+            self._store_whole(held.timeline, held.start, held.handle, "", why, wait)
 
     def _store_whole(
-        self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait_s: float
+        self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait: Wait
     ) -> None:
         if self.failed:
             return
         try:
-            self._put_whole(timeline, first, source, what, why, wait_s)
+            self._put_whole(timeline, first, source, what, why, wait)
         except Exception as exc:  # as `_one`
             self._fail(exc)
 
     def _put_whole(
-        self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait_s: float
+        self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait: Wait
     ) -> None:
         at, end = self._disk.missing_from(timeline), len(timeline)
         layers = source.layers
@@ -330,15 +337,19 @@ class Storing:
             found = (source.rows(i, at, stop) for i in range(len(layers)))
             rows = tuple(None if r is None else host_rows(r) for r in found)
             if not self._disk.put_page(
-                timeline.prefix(stop), at, rows, what=what, why=why, wait_s=wait_s
+                timeline.prefix(stop), at, rows, what=what, why=why, wait_s=wait()
             ):
                 return
             at = stop
         if at == end and getattr(source, "needs_snapshots", False):
             bounded = host_snapshot(source.snapshot())
             self._disk.put_snapshot(
-                timeline, bounded.layers, "turn", what=what, why=why, wait_s=wait_s
+                timeline, bounded.layers, "turn", what=what, why=why, wait_s=wait()
             )
+
+
+def _before_loss() -> float:
+    return LOSS_WAIT_S
 
 
 def _system_end(session: Session) -> int:
