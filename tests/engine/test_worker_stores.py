@@ -1,0 +1,212 @@
+"""An engine with a disk: what goes there when, and what a job gets from it, damaged or not."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ds4tui.cache import kvkeeper
+from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.timeline import Timeline
+from ds4tui.engine import pool, worker
+from ds4tui.engine.disk_store import MIN_TOKENS, Storing
+from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.requests import GenerateRequest, SamplingParams
+from ds4tui.engine.stats import EngineStats
+from ds4tui.engine.worker import Engine
+from ds4tui.events import Decision, Finished
+from ds4tui.tui.model_slot import ModelSlot
+from tests.engine.histories import FakeRig, drain
+from tests.fake_model import ByteTokenizer, FakeModel
+from tests.fake_state import FakeLayer, RecurrentLayer
+from tests.fakes import EventLog
+from tests.server.conftest import wait_until
+
+PROMPT = [i % 97 for i in range(700)]
+REPLY_TOKENS = 8
+ROOMY_BYTES = 64 << 20
+
+
+class Desk:
+    """An engine over a fake model, with a disk in `folder`."""
+
+    def __init__(self, folder: Path, **loaded: Any) -> None:
+        self.disk = DiskTier(folder, ROOMY_BYTES, b"fake", floor_bytes=0)
+        model = FakeModel(layer_types=loaded.pop("layer_types", ()))
+        values: dict[str, Any] = {
+            "name": "fake",
+            "model": model,
+            "tokenizer": ByteTokenizer(),
+            "chunk_sizes": (64, 8),
+            "available_bytes": lambda: 1 << 40,
+            "disk": self.disk,
+            **loaded,
+        }
+        self.engine = Engine(lambda: LoadedModel(**values))
+        self.engine.start()
+        self.engine.wait_ready(20)
+
+    def ask(self, prompt: list[int]) -> tuple[tuple[int, ...], list[Decision]]:
+        """The reply, and how the engine got to the prompt: one decision more for each record
+        that was of no use."""
+        log = EventLog()
+        sampling = SamplingParams(temperature=0.0, max_tokens=REPLY_TOKENS)
+        request = GenerateRequest(Timeline.of(prompt), sampling, "agent", frozenset())
+        assert self.engine.submit(request, log).wait(60)
+        ending = log.wait_end()
+        assert isinstance(ending, Finished), ending
+        return ending.token_ids, log.of_type(Decision)
+
+    def is_stored(self, ids: list[int]) -> bool:
+        timeline = Timeline.of(ids)
+        return (
+            self.disk.missing_from(timeline) == len(timeline) and not self.disk.stats.queued_bytes
+        )
+
+    @property
+    def told(self) -> EngineStats:
+        return self.engine.stats
+
+    def close(self) -> None:
+        self.engine.close(30.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "kv"
+
+
+@pytest.fixture
+def desk(folder: Path) -> Iterator[Desk]:
+    made = Desk(folder)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("kind", [FakeLayer, RecurrentLayer])
+def test_a_turn_is_stored_while_the_engine_rests_and_goes_on_after_a_restart(
+    kind: Any, folder: Path
+) -> None:
+    desk = Desk(folder, layer_types=(FakeLayer, kind))
+    reply, _ = desk.ask(PROMPT)
+    resident = [*PROMPT, *reply[:-1]]
+    wait_until(lambda: desk.is_stored(resident))
+    # All of it is told without another job.
+    wait_until(lambda: desk.told.disk is not None and desk.told.disk.tokens == len(resident))
+    desk.close()
+    desk = Desk(folder, layer_types=(FakeLayer, kind))
+    again, (decision,) = desk.ask([*resident, reply[-1], 5, 6])
+    assert decision.kind == "load" and "disk" in decision.source
+    assert (decision.kept, decision.evaluated) == (len(resident), 3)
+    cold = Desk(folder / "other", layer_types=(FakeLayer, kind))
+    assert again == cold.ask([*resident, reply[-1], 5, 6])[0]
+    cold.close()
+    desk.close()
+
+
+def test_short_conversations_are_not_stored(desk: Desk) -> None:
+    desk.ask(PROMPT[: MIN_TOKENS // 2])
+    desk.close()
+    assert not desk.disk.stats.stores
+
+
+def test_what_memory_lets_go_of_is_stored_whole_though_the_queue_is_short(folder: Path) -> None:
+    rig = FakeRig(context_tokens=4096)
+    disk = DiskTier(folder, ROOMY_BYTES, b"fake", floor_bytes=0, queue_bytes=2000)
+    memory = MemoryTier(1 << 20)
+    session = rig.session(memory)
+    storing = Storing(disk, memory, [session])
+    ids = [i % 40 for i in range(3000)]
+    drain(session.sync(Timeline.of(ids)), 64)
+    session.clear("another one comes")
+    assert memory.parked_count == 1 and not disk.stats.stores
+    assert memory.make_room(memory.budget_bytes)
+    assert not memory.parked_count and not storing.failed
+    assert disk.flush(30.0) and disk.missing_from(Timeline.of(ids)) == len(ids)
+    assert disk.close(5.0)
+
+
+def test_an_end_that_is_cut_short_is_resumed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk stands still; what was not written is written after the next turn."""
+    stuck = threading.Event()
+    write = kvkeeper.write_record
+
+    def waits(*arguments: Any) -> Any:
+        assert stuck.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(kvkeeper, "write_record", waits)
+    monkeypatch.setattr(pool, "STORE_THE_REST_S", 0.0)
+    monkeypatch.setattr(worker, "CLOSE_DISK_S", 0.0)
+    desk = Desk(folder)
+    reply, _ = desk.ask(PROMPT)
+    closing = threading.Thread(target=desk.close)
+    closing.start()
+    wait_until(lambda: desk.disk._queue.is_stopped())
+    stuck.set()
+    closing.join(30)
+    assert not closing.is_alive() and "deadline" in dict(desk.disk.stats.faults)
+    monkeypatch.undo()
+    desk = Desk(folder)
+    resident = [*PROMPT, *reply[:-1]]
+    assert desk.disk.missing_from(Timeline.of(resident)) < len(resident)
+    assert desk.ask(PROMPT)[0] == reply
+    wait_until(lambda: desk.is_stored(resident))
+    desk.close()
+    assert not desk.disk.stats.faults
+
+
+def test_a_damaged_page_is_planned_around_inside_its_job(folder: Path) -> None:
+    desk = Desk(folder)
+    reply, _ = desk.ask(PROMPT)
+    desk.close()
+    for path in folder.glob("*.page"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(bytes(data))
+    desk = Desk(folder)
+    again, decisions = desk.ask(PROMPT)
+    assert again == reply
+    assert decisions[0].kind == "load" and len(decisions) > 1
+    told = desk.told.disk
+    assert told is not None and "flipped" in dict(told.faults)
+    assert any(note.kind == "damaged" for note in desk.told.notes)
+    # What was lost is stored again.
+    wait_until(lambda: desk.is_stored([*PROMPT, *reply[:-1]]))
+    desk.close()
+
+
+def test_storing_that_fails_is_told_and_the_engine_goes_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: Any, **options: Any) -> bool:
+        raise ValueError("no such rows")
+
+    monkeypatch.setattr(desk.disk, "put_page", refused)
+    reply, _ = desk.ask(PROMPT)
+    wait_until(lambda: desk.told.disk is not None and desk.told.disk.failed)
+    assert desk.told.disk is not None and desk.told.disk.failed == "ValueError: no such rows"
+    assert any("nothing more is stored" in note.text for note in desk.told.notes)
+    assert desk.ask(PROMPT)[0] == reply
+
+
+def test_another_model_is_opened_when_the_folder_is_free(folder: Path) -> None:
+    """As the app does it: the second one writes there, too."""
+    desks: list[Desk] = []
+
+    def opened(name: str, progress: Any) -> Any:
+        desks.append(Desk(folder))
+        return desks[-1].engine
+
+    async def switched() -> None:
+        slot = ModelSlot(opened)
+        await slot.open("one", lambda words: None)
+        await slot.open("two", lambda words: None)
+        assert desks[1].disk.stats.is_writer and not desks[0].disk.stats.is_writer
+        await slot.close()
+
+    asyncio.run(switched())
