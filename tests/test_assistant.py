@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ds4tui.assistant import Assistant
+from ds4tui.chat.grammars import ToolChoice
 from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.engine.loaded import LoadedModel
@@ -198,10 +199,11 @@ def test_who_may_not_call_gets_the_same_prompt_and_never_opens_a_call() -> None:
     assistant = FakeAssistant(READ)
     assistant.format.tokenizer.user_defined_texts = {"<tool_call>": 7}
     prompts = []
-    for may_call in (True, False):
+    for kind in ("auto", "none"):
         log = EventLog()
-        assert assistant.chat(HELLO, GREEDY_LONG, log, tools=TOOLS, may_call=may_call).wait(20)
-        assert bool(log.of_type(ToolCallEnded)) == may_call
+        choice = ToolChoice(kind)
+        assert assistant.chat(HELLO, GREEDY_LONG, log, tools=TOOLS, choice=choice).wait(20)
+        assert bool(log.of_type(ToolCallEnded)) == (kind == "auto")
         prompts.append(assistant.engine.requests[-1])
     free, kept = prompts
     assert free.timeline == kept.timeline and free.sampling == GREEDY_LONG

@@ -7,7 +7,8 @@ nor tokens.
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from ds4tui.chat.messages import Tool
 
@@ -15,28 +16,62 @@ from ds4tui.chat.messages import Tool
 _BLANKS = r"[ ]{0,2}|\n[ ]{0,24}"
 _JSON_OPTIONS = {"whitespace_pattern": _BLANKS}
 
-ANY_OBJECT: dict[str, Any] = {"type": "object"}
+ANY_OBJECT = '{"type": "object"}'
 
 
-def json_reply(schema: dict[str, Any], thinks: bool = False, inside: bool = False) -> str:
-    """A reply that is one JSON value of `schema`. `thinks` lets reasoning come before it;
-    `inside` says that the prompt has begun that."""
-    return _grammar(f"answer: LEAD %json {_json(schema)}\n", thinks, inside)
+# Whether a reply begins with reasoning: never, if it wants to, or the prompt has begun it.
+Reasoning = Literal["none", "maybe", "begun"]
 
 
-def tool_calls(
-    tools: Sequence[Tool], several: bool, thinks: bool = False, inside: bool = False
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """A reply that must be JSON: `schema` is JSON text of a JSON Schema, `what` names it for
+    people, `param` the field of the request that asked for it."""
+
+    schema: str
+    what: str
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether the model may, or must, call: "auto", "none" (the tools stay in the prompt, which
+    what is resident was rendered with) or "required"; then one of `names`, all for none. With
+    `several` it may call more than once in one reply."""
+
+    kind: Literal["auto", "none", "required"] = "auto"
+    names: tuple[str, ...] = ()
+    several: bool = True
+    param: str = "tool_choice"
+
+
+def reply_grammar(
+    answer: AnswerFormat | None,
+    tools: Sequence[Tool],
+    several: bool = True,
+    reasoning: Reasoning = "none",
 ) -> str:
-    """A reply that calls at least one of `tools`, in the form of Hermes and Qwen."""
+    """A reply that is one JSON value as `answer` says, or calls at least one of `tools`, in the
+    form of Hermes and Qwen; where both are given, either. No grammar holds its reasoning."""
+    ways, rules = [], []
+    if answer is not None:
+        ways.append("json")
+        rules.append(f"json: LEAD %json {_json(json.loads(answer.schema))}\n")
+    if tools:
+        ways.append("calls")
+        rules.append(_calls(tools, several))
+    return _grammar(f"answer: {' | '.join(ways)}\n" + "".join(rules), reasoning)
+
+
+def _calls(tools: Sequence[Tool], several: bool) -> str:
     forms = [_call_schema(tool) for tool in tools]
     schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
     more = ' ("\\n" call)*' if several else ""
-    rules = (
-        f"answer: LEAD call{more}\n"
+    return (
+        f"calls: LEAD call{more}\n"
         'call: "<tool_call>\\n" body "\\n</tool_call>"\n'
         f"body: %json {_json(schema)}\n"
     )
-    return _grammar(rules, thinks, inside)
 
 
 def _call_schema(tool: Tool) -> dict[str, Any]:
@@ -50,11 +85,11 @@ def _call_schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _grammar(answer: str, thinks: bool, inside: bool) -> str:
+def _grammar(answer: str, reasoning: Reasoning) -> str:
     rules = answer + "LEAD: /[ \\n]{0,2}/\n"
-    if inside:
+    if reasoning == "begun":
         return "start: thought answer\nthought[lazy]: /(?s:.*)<\\/think>/\n" + rules
-    if thinks:
+    if reasoning == "maybe":
         thought = "thought[lazy]: /<think>(?s:.*)<\\/think>/\n"
         return "start: thought answer | answer\n" + thought + rules
     return "start: answer\n" + rules

@@ -8,9 +8,7 @@ from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.errors import RequestError
 
-if (
-    TYPE_CHECKING
-):  # whoever sends no picture needs no Pillow, and who asks for no form no llguidance
+if TYPE_CHECKING:  # whoever sends no picture, or asks for no form, needs no library for that
     from ds4tui.engine.constraint import Constraint
     from ds4tui.engine.vision.recognition import Picture
 

@@ -103,7 +103,8 @@ def _submit(
         before_start,
         call.tools,
         call.thinking,
-        call.may_call,
+        call.choice,
+        call.answer,
     )
 
 

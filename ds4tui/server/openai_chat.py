@@ -4,16 +4,18 @@ Unknown fields are ignored. A field that would change the answer and cannot be o
 refused, so that nobody takes a wrong answer for a right one.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from typing import Any
 
+from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, ToolChoice
 from ds4tui.chat.messages import Message, Tool
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import RequestError
 from ds4tui.server.body import parse_object
 from ds4tui.server.fields import Fields, whole_characters
-from ds4tui.server.openai_messages import may_call, read_messages, read_tools
+from ds4tui.server.openai_messages import read_messages, read_tool_choice, read_tools
 
 MAX_STOP_STRINGS = 64
 
@@ -29,7 +31,8 @@ class ChatCall:
     include_usage: bool
     tools: tuple[Tool, ...] = ()
     thinking: bool | None = None
-    may_call: bool = True
+    choice: ToolChoice = field(default_factory=ToolChoice)
+    answer: AnswerFormat | None = None
 
 
 def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> ChatCall:
@@ -45,7 +48,8 @@ def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> Chat
         include_usage=options is not None and options.boolean("include_usage"),
         tools=read_tools(fields),
         thinking=_thinking(fields),
-        may_call=may_call(fields),
+        choice=read_tool_choice(fields),
+        answer=_answer_format(fields),
     )
 
 
@@ -57,14 +61,29 @@ def _thinking(fields: Fields) -> bool | None:
     return options.boolean("enable_thinking")
 
 
+def _answer_format(fields: Fields) -> AnswerFormat | None:
+    form = fields.child("response_format")
+    kind = form.text("type") if form is not None else "text"
+    if form is None or kind == "text":
+        return None
+    if kind == "json_object":
+        return AnswerFormat(ANY_OBJECT, "a JSON object", "response_format")
+    if kind != "json_schema":
+        path = form.path("type")
+        raise RequestError(f"{path} must be text, json_object or json_schema.", path)
+    described = form.child("json_schema")
+    schema = described.child("schema") if described is not None else None
+    if described is None or schema is None:
+        path = form.path("json_schema.schema")
+        raise RequestError(f"{path} must be given: it is what the reply must follow.", path)
+    name = whole_characters(described.text("name") or "")[:64]
+    what = f"the schema {name!r}" if name else "the schema"
+    return AnswerFormat(json.dumps(schema.mapping()), what, described.path("schema"))
+
+
 def _refuse_unsupported(fields: Fields) -> None:
     if fields.items("functions"):
         raise _unsupported(fields, "functions", "Use tools, which took the place of functions.")
-    form = fields.child("response_format")
-    if form is not None and form.text("type") != "text":
-        raise _unsupported(
-            fields, "response_format", "Only the response format 'text' is supported."
-        )
     if fields.integer("n") not in (None, 1):
         raise _unsupported(fields, "n", "Only one choice a request (n = 1) is supported.")
     if fields.get("audio") is not None or "audio" in (fields.items("modalities") or []):

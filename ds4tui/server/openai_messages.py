@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from ds4tui.chat.grammars import ToolChoice
 from ds4tui.chat.messages import Message, Role, Tool, ToolCall
 from ds4tui.chat.tools import canonical_arguments, tool_of
 from ds4tui.errors import RequestError
@@ -42,16 +43,41 @@ def read_tools(fields: Fields) -> tuple[Tool, ...]:
     return tuple(_tool(each) for each in fields.objects("tools"))
 
 
-def may_call(fields: Fields) -> bool:
-    """Whether tool_choice lets the model call. Raises RequestError for choices that force it."""
+def read_tool_choice(fields: Fields) -> ToolChoice:
+    """Raises RequestError naming the field."""
+    several = fields.get("parallel_tool_calls") is None or fields.boolean("parallel_tool_calls")
     choice = fields.get("tool_choice")
-    if choice in (None, "auto", "none"):
-        return bool(choice != "none")
-    what = "'required'" if choice == "required" else "a choice of certain tools"
+    if choice in (None, "auto", "none", "required"):
+        return ToolChoice(choice or "auto", several=several)
+    named = fields.child("tool_choice") if isinstance(choice, dict) else None
+    if named is not None and named.text("type") == "function":
+        function = named.child("function")
+        name = function.text("name") if function is not None else None
+        if name:
+            return ToolChoice("required", (name,), several=False)
+    elif named is not None and named.text("type") == "allowed_tools":
+        return _allowed_tools(named, several)
+    path = fields.path("tool_choice")
     raise RequestError(
-        f"tool_choice: {what} is not supported yet, only 'auto' and 'none' are.",
-        fields.path("tool_choice"),
-        "Leave the field out.",
+        f"{path} must be 'auto', 'none', 'required' or name a function.",
+        path,
+        'A function is named by {"type": "function", "function": {"name": "..."}}.',
+    )
+
+
+def _allowed_tools(named: Fields, several: bool) -> ToolChoice:
+    allowed = named.child("allowed_tools") or named
+    names = []
+    for each in allowed.objects("tools"):
+        function = each.child("function") or each
+        names.append(function.text("name") or "")
+    if allowed.text("mode") == "required":
+        return ToolChoice("required", tuple(names), several)
+    path = named.path("mode")
+    raise RequestError(
+        f"{path}: a choice among some of the tools works with mode 'required' only.",
+        path,
+        "Send only the tools that may be called.",
     )
 
 

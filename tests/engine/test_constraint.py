@@ -9,7 +9,7 @@ from gguf.constants import TokenType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat.grammars import ANY_OBJECT, json_reply, tool_calls
+from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, Reasoning, reply_grammar
 from ds4tui.chat.messages import Tool
 from ds4tui.chat.toolcalls import CallEnded, HermesParser
 from ds4tui.engine.constraint import Constraint, GrammarTokens
@@ -53,6 +53,15 @@ def tokens(tokenizer: Tokenizer) -> GrammarTokens:
     return GrammarTokens(tokenizer, tokenizer.end_ids)
 
 
+def json_reply(schema: dict[str, Any] | str, reasoning: Reasoning = "none") -> str:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return reply_grammar(AnswerFormat(text, "", ""), (), reasoning=reasoning)
+
+
+def tool_calls(tools: list[Tool], several: bool) -> str:
+    return reply_grammar(None, tools, several)
+
+
 def constraint(tokens: GrammarTokens, grammar: str) -> Constraint:
     return Constraint.of(grammar, "the form", tokens, "response_format")
 
@@ -88,21 +97,21 @@ def test_an_object(tokenizer: Tokenizer, tokens: GrammarTokens, text: str, may: 
 
 
 @pytest.mark.parametrize(
-    ("thinks", "inside", "text", "may"),
+    ("reasoning", "text", "may"),
     [
-        (True, False, "<think>\n{ is not it </think>\n\n{}", True),
-        (True, False, "{}", True),
-        (True, False, "<think> and no end {}", False),
-        (True, True, "I am inside already </think>{}", True),
-        (True, True, "{}", False),
-        (True, True, "no </thin end </think>\n{}", True),
-        (True, True, "a </think> b </think>{}", False),  # the first end is the end
+        ("maybe", "<think>\n{ is not it </think>\n\n{}", True),
+        ("maybe", "{}", True),
+        ("maybe", "<think> and no end {}", False),
+        ("begun", "I am inside already </think>{}", True),
+        ("begun", "{}", False),
+        ("begun", "no </thin end </think>\n{}", True),
+        ("begun", "a </think> b </think>{}", False),  # the first end is the end
     ],
 )
 def test_reasoning_is_free_and_comes_first(
-    tokenizer: Tokenizer, tokens: GrammarTokens, thinks: bool, inside: bool, text: str, may: bool
+    tokenizer: Tokenizer, tokens: GrammarTokens, reasoning: Reasoning, text: str, may: bool
 ) -> None:
-    wanted = constraint(tokens, json_reply(ANY_OBJECT, thinks, inside))
+    wanted = constraint(tokens, json_reply(ANY_OBJECT, reasoning))
     assert follows(tokenizer, wanted, text) == may
 
 
@@ -127,6 +136,13 @@ def test_calls(
 ) -> None:
     wanted = constraint(tokens, tool_calls([READ, STOP], several))
     assert follows(tokenizer, wanted, text) == may
+
+
+def test_calls_or_json(tokenizer: Tokenizer, tokens: GrammarTokens) -> None:
+    wanted = constraint(tokens, reply_grammar(AnswerFormat(ANY_OBJECT, "", ""), [READ]))
+    assert follows(tokenizer, wanted, '{"a": 1}')
+    assert follows(tokenizer, wanted, call('{"n": 3}'))
+    assert not follows(tokenizer, wanted, "Sure.")
 
 
 def reply(tokenizer: Tokenizer, wanted: Constraint, seed: int, temperature: float = 1.0) -> str:

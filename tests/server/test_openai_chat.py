@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, ToolChoice
 from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
 from ds4tui.errors import RequestError
@@ -67,10 +68,20 @@ def test_fields_that_change_nothing_are_accepted(harmless: dict[str, Any]) -> No
     ("fields", "param", "said"),
     [
         ({"functions": [{"name": "f"}]}, "functions", "Use tools"),
-        ({"tool_choice": "required"}, "tool_choice", "'required' is not supported yet"),
-        ({"tool_choice": NAMED}, "tool_choice", "a choice of certain tools is not supported yet"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "'text'"),
-        ({"response_format": {}}, "response_format", "'text'"),
+        ({"tool_choice": "any"}, "tool_choice", "or name a function"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice", "or name a function"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.mode", "'required' only"),
+        ({"response_format": {}}, "response_format.type", "json_object or json_schema"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema.schema",
+            "must be given",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": "x"}}},
+            "response_format.json_schema.schema",
+            "must be an object",
+        ),
         ({"n": 2}, "n", "n = 1"),
         ({"n": 0}, "n", "n = 1"),
         ({"audio": {"voice": "x"}}, "audio", "Audio"),
@@ -186,14 +197,49 @@ def test_parts_that_are_not_text_are_refused(part: dict[str, Any], said: str) ->
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ({"tool_choice": "required"}, ToolChoice("required")),
+        ({"tool_choice": NAMED}, ToolChoice("required", ("read",), several=False)),
+        ({"parallel_tool_calls": False}, ToolChoice("auto", several=False)),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "allowed_tools": {"mode": "required", "tools": [NAMED]},
+                }
+            },
+            ToolChoice("required", ("read",)),
+        ),
+    ],
+)
+def test_how_a_call_is_chosen(sent: dict[str, Any], read: ToolChoice) -> None:
+    assert parsed(tools=[READ], **sent).choice == read
+
+
+def test_the_form_of_an_answer() -> None:
+    assert parsed(response_format={"type": "json_object"}).answer == AnswerFormat(
+        ANY_OBJECT, "a JSON object", "response_format"
+    )
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema, "strict": True}}
+    answer = parsed(response_format=form).answer
+    assert answer is not None and json.loads(answer.schema) == schema
+    assert (answer.what, answer.param) == (
+        "the schema 'sum'",
+        "response_format.json_schema.schema",
+    )
+
+
 def test_tools_are_described_and_called_unless_the_choice_is_none() -> None:
     [tool] = parsed(tools=[READ]).tools
-    assert parsed(tools=[READ]).may_call
+    assert parsed(tools=[READ]).choice == ToolChoice("auto")
     assert (tool.name, tool.description) == ("read", "Reads.")
     assert json.loads(tool.parameters) == {"type": "object", "properties": {}}
     assert parsed(tools=[READ], tool_choice="auto").tools == (tool,)
     none = parsed(tools=[READ], tool_choice="none")
-    assert none.tools == (tool,) and not none.may_call
+    assert none.tools == (tool,) and none.choice.kind == "none"
     half = {"type": "function", "function": {"name": "r\ud83d", "description": "\ud83d"}}
     assert parsed(tools=[half]).tools[0].name == "r\ufffd"
 

@@ -1,0 +1,69 @@
+"""The form that a request asks of a reply, as what the engine holds it to."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ds4tui.chat.grammars import AnswerFormat, Reasoning, ToolChoice, reply_grammar
+from ds4tui.chat.messages import Tool
+from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.errors import RequestError
+
+if TYPE_CHECKING:  # loads llguidance, which few replies need
+    from ds4tui.engine.constraint import Constraint, GrammarTokens
+
+
+class Forms:
+    """Of one model. Thread-safe."""
+
+    def __init__(self, tokenizer: Tokenizer, end_ids: frozenset[int]) -> None:
+        self._tokenizer, self._end_ids = tokenizer, end_ids
+
+    @cached_property
+    def _tokens(self) -> "GrammarTokens":
+        from ds4tui.engine.constraint import GrammarTokens
+
+        return GrammarTokens(self._tokenizer, self._end_ids)
+
+    def constraint(
+        self,
+        answer: AnswerFormat | None,
+        choice: ToolChoice,
+        tools: Sequence[Tool],
+        reasoning: Reasoning,
+    ) -> "Constraint | None":
+        """None where a reply may be anything. A model that may call and is asked for JSON does
+        either. Raises RequestError, naming the field, for what cannot be required."""
+        callable_tools = _callable(choice, tools)
+        if answer is None and choice.kind != "required":
+            return None
+        if choice.kind == "required":
+            answer = None
+        from ds4tui.engine.constraint import Constraint
+
+        grammar = reply_grammar(answer, callable_tools, choice.several, reasoning)
+        param = choice.param if answer is None else answer.param
+        what = "a call of a tool" if answer is None else answer.what
+        return Constraint.of(grammar, what, self._tokens, param)
+
+
+def _callable(choice: ToolChoice, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    if choice.kind == "none":
+        return ()
+    if choice.kind == "required" and not tools:
+        raise RequestError(
+            f"{choice.param}: a call is required, but there are no tools.",
+            choice.param,
+            "Send tools, or leave the field out.",
+        )
+    offered = {tool.name: tool for tool in tools}
+    for name in choice.names:
+        if name not in offered:
+            known = ", ".join(map(json.dumps, offered)) or "none"
+            raise RequestError(
+                f"{choice.param}: there is no tool {json.dumps(name)}; those that were sent are "
+                f"{known}.",
+                choice.param,
+            )
+    return tuple(offered[name] for name in choice.names) or tuple(tools)
