@@ -197,14 +197,10 @@ class Assistant:
             rendering.pictures,
         )
 
-    def _reasoning(self, thinking: bool | None) -> Reasoning:
-        if CLOSING not in self.format.template and OPENING not in self.format.template:
-            return "none"
-        return "begun" if self.format.begins_thinking(thinking) else "maybe"
-
     def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
-        reasoning = self._reasoning(thinking)
-        thoughts = ThinkingParser(reasoning == "begun") if reasoning != "none" else None
+        thoughts = None
+        if CLOSING in self.format.template or OPENING in self.format.template:
+            thoughts = ThinkingParser(self.format.begins_thinking(thinking))
         calls = parser_of(self.format.tool_syntax, [t.name for t in tools]) if tools else None
         return ReplyReader(thoughts, calls)
 
