@@ -21,7 +21,7 @@ from ds4tui.tui.words import (
 NOTES_SHOWN = 3
 COMMON_MARK = "┃"
 # What goes as a matter of course is no news, and the tripwire has a place of its own.
-_NO_NEWS = ("pruned", "thinned", "tripwire")
+_NO_NEWS = ("pruned", "thinned", "tripwire", "stored", "loaded", "missed", "adopted")
 
 
 def resident_section(stats: EngineStats, width: int) -> Content:

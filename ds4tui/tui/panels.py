@@ -12,6 +12,7 @@ from textual.content import Content
 from ds4tui.assistant import ModelInfo
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision, PrefillProgress, Usage
+from ds4tui.tui.disk import disk_rows
 from ds4tui.tui.held import (
     COMMON_MARK,
     held_section,
@@ -165,6 +166,7 @@ def kv_panel(view: PanelView, width: int) -> Content:
             _decision_section(stats),
             sessions_section(stats, width),
             held_section(stats, width),
+            disk_rows(stats),
             notes_section(stats),
             _speed_section(stats, width),
             _totals_section(stats),
