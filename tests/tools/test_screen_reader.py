@@ -1,6 +1,7 @@
 """The parts of tools/screen_reader that need neither torch nor its fonts: truth, rows, scores."""
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFont
 
+from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.vision.config import VisionConfig
+from tests.golden.files import projector_path
 from tests.scale import scaled
-from tools.screen_reader import canvas, pages, text
+from tools.screen_reader import canvas, keys, pages, text
 from tools.screen_reader.canvas import CELLS, PATCH, SIDE, UNSURE, Canvas, Text
 from tools.screen_reader.faces import SEEN, Faces, Font
 from tools.screen_reader.prompts import IGNORE, ROW, sample_row
@@ -158,3 +162,17 @@ def test_scores_cap_each_answer_at_its_length() -> None:
     scores = score(asked, ["abcd ", "q" * 50])
     assert scores["ALL"] == {"n": 2, "exact": 0.5, "cer": round((1 + 2) / 6, 4)}
     assert scores["error"]["n"] == scores["kind:log"]["n"] == 2
+
+
+def test_an_mmproj_gets_the_keys_of_its_own_tokens(tmp_path: Path) -> None:
+    source, target = projector_path("idefics3"), tmp_path / "copy.gguf"
+    keys.copy(source, target)
+    with GGUFFile.open(source) as before, GGUFFile.open(target) as after:
+        config = VisionConfig.of(after)
+        assert (config.opening_ids, config.closing_ids) == ((1116, 5, 6), (5,))
+        assert set(after.metadata) == set(before.metadata) | set(keys.OWN_KEYS)
+        for key, value in before.metadata.items():
+            np.testing.assert_array_equal(after.metadata[key], value)
+        assert list(before.tensors) == list(after.tensors)
+        for name in before.tensors:
+            np.testing.assert_array_equal(before.raw(name), after.raw(name))

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tools.screen_reader.keys import add_own_keys
 from tools.screen_reader.model import Shape, gguf_reader
-from tools.screen_reader.prompts import BLANK_LINE, FAKE, GLOBAL
 
 Weights = dict[str, Tensor]
 PART = 8_000_000  # fp16 numbers in one file: below 16 MiB
@@ -100,9 +100,7 @@ def add_metadata(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", shape.eps)
     writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
     writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
-    # What stands around a picture, since the vocabulary has no markers: read by ds4tui only.
-    writer.add_array("ds4tui.image.opening_ids", [BLANK_LINE, FAKE, GLOBAL])
-    writer.add_array("ds4tui.image.closing_ids", [FAKE])
+    add_own_keys(writer)
     writer.add_bool("clip.use_gelu", True)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)

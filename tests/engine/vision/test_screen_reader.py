@@ -1,6 +1,7 @@
 """The real vision model answers about screenshots through our text engine.
 
-tools/screen_reader/README.md says what it can read; these samples are among what it reads right.
+tools/screen_reader/README.md says what it can read; these samples are among what it reads right,
+and llama.cpp gives the same answers (tests/parity/test_real_vision.py).
 """
 
 import json
@@ -19,18 +20,14 @@ from ds4tui.engine.vision.projectors import Encoder
 from ds4tui.engine.vision.recognition import Picture, Recogniser
 from ds4tui.kernels import choice
 from tests.engine.vision.asking import greedy, timeline_of
-from tests.engine.vision.changed import with_keys
 from tests.parity.ours import load
 
 pytestmark = pytest.mark.real_model
 
-ROOT = Path(__file__).parents[3]
-WEIGHTS = ROOT / "tools" / "screen_reader" / "weights" / "mmproj-smollm2-135m-screens-Q8_0.gguf"
-SAMPLES = ROOT / "tests" / "data" / "screen_reader"
+SAMPLES = Path(__file__).parents[2] / "data" / "screen_reader"
+WEIGHTS = SAMPLES / "mmproj-smollm2-135m-screens-Q8_0.gguf"
 QUESTIONS = json.loads((SAMPLES / "samples.json").read_text())
 
-# SmolLM2 has no markers of idefics3: a blank line, <file_sep>, <filename> stand before a picture.
-OWN_KEYS = {"ds4tui.image.opening_ids": [1116, 5, 6], "ds4tui.image.closing_ids": [5]}
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 END_OF_TURN, END_OF_TEXT = 2, 0
 
@@ -57,18 +54,28 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def reader(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+def reader(smollm2_path: Path) -> Iterator[Reader]:
     model = load(smollm2_path)
     with GGUFFile.open(smollm2_path) as text:
         tokenizer = Tokenizer.from_gguf(text)
-    path = with_keys(WEIGHTS, tmp_path_factory.mktemp("mmproj") / "own.gguf", OWN_KEYS)
-    with GGUFFile.open(path) as file:
+    with GGUFFile.open(WEIGHTS) as file:
         images = HeldImages(Encoder(file, choice.current().path(False)))
         recognise = Recogniser(file, lambda text: tokenizer.encode(text, special=True))
         yield Reader(model, tokenizer, images, recognise, Session(model, images=images))
 
 
-@pytest.mark.parametrize("sample", QUESTIONS, ids=[q["png"] for q in QUESTIONS])
+def test_the_file_names_the_tokens_around_a_picture(reader: Reader) -> None:
+    """SmolLM2 has no markers of idefics3: a blank line, <file_sep> and <filename> stand before it,
+    <file_sep> behind."""
+    block = reader.picture("dialog.png").block
+    assert block.token_ids[:3] == (1116, 5, 6) and block.token_ids[-1:] == (5,)
+    assert block.rows == 260 and int(block.is_vector.sum()) == 256
+    assert reader.tokenizer.decode([1116, 5, 6], skip_special=False) == "\n\n<file_sep><filename>"
+
+
+@pytest.mark.parametrize(
+    "sample", QUESTIONS, ids=[f"{q['png']}-{q['expected'][:8]}" for q in QUESTIONS]
+)
 def test_screenshots_are_read(reader: Reader, sample: dict[str, str]) -> None:
     assert reader.ask(reader.picture(sample["png"]), sample["question"]) == sample["expected"]
 
