@@ -21,7 +21,8 @@ GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.
 
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
 ARCHITECTURES = frozenset(
-    "llama qwen2 qwen3 qwen3moe qwen3vl gemma3 qwen3next qwen35 qwen35moe".split()
+    "llama qwen2 qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe "
+    "gemma3 qwen3next qwen35 qwen35moe".split()
 )
 FULL_ATTENTION_INTERVAL = 4  # of a hybrid's layers keeps rows, as engine/models/hybrid.py has it
 

@@ -107,9 +107,11 @@ SHARED = (
 TENSORS = {
     "llama": BLOCK + "1.ffn_up.weight",
     "qwen2": BLOCK + "1.ffn_up.weight",
+    "qwen2vl": BLOCK + "1.ffn_up.weight",
     "qwen3": BLOCK + "1.attn_q_norm.weight 1.attn_k_norm.weight",
     "qwen3vl": BLOCK + "1.attn_q_norm.weight 1.attn_k_norm.weight",
     "qwen3moe": BLOCK + "1.attn_q_norm.weight" + EXPERTS,
+    "qwen3vlmoe": BLOCK + "1.attn_q_norm.weight" + EXPERTS,
     "gemma3": BLOCK + "1.attn_k_norm.weight 1.post_attention_norm.weight 1.post_ffw_norm.weight",
     "qwen3next": HYBRID + EXPERTS + SHARED,
     "qwen35": HYBRID + "1.ssm_alpha.weight 1.ssm_beta.weight 1.ffn_up.weight",
@@ -184,6 +186,9 @@ YARN = {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 16}
         ("qwen3next", {"expert_used_count": 9}, "9 of 8 experts"),
         ("qwen35", {"rope.dimension_sections": [3, 3]}, "does not hold sections"),
         ("qwen35moe", {"rope.dimension_sections": None}, "does not hold sections"),
+        ("qwen2vl", {"rope.dimension_sections": [4, 2, 3, 0]}, "not of 8 pairs"),
+        ("qwen2vl", {"rope.dimension_sections": [9, -3, 2, 0]}, "not of 8 pairs"),
+        ("qwen3vl", {"rope.dimension_sections": [4.0, 2.0, 2.0]}, "does not hold sections"),
     ],
 )
 def test_what_is_not_read_is_refused_by_name(

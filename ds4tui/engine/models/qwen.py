@@ -1,6 +1,8 @@
-"""The Qwen families: qwen2 (biases on q, k and v), qwen3 (a norm on each head of q and k),
-qwen3moe (experts) and qwen3vl, which sees, with positions in three directions. Rope pairs the
-halves of a head.
+"""The Qwen families: qwen2 (biases on q, k and v), qwen3 (a norm on each head of q and k) and
+qwen3moe (experts). Rope pairs the halves of a head.
+
+Those that see (qwen2vl, of Qwen2.5-VL too, qwen3vl, qwen3vlmoe) have positions in three
+directions: in the older ones each turns a section of the pairs, in the others every third pair.
 """
 
 from dataclasses import replace
@@ -23,13 +25,25 @@ def qwen3(gguf: GGUFFile) -> DecoderConfig:
     return _config(gguf, dense(gguf), head_norms=True)
 
 
-def qwen3vl(gguf: GGUFFile) -> DecoderConfig:
-    config = qwen3(gguf)
-    return replace(config, rotations=tuple(r.interleaved(gguf) for r in config.rotations))
-
-
 def qwen3moe(gguf: GGUFFile) -> DecoderConfig:
     return _config(gguf, experts(gguf), head_norms=True)
+
+
+def qwen2vl(gguf: GGUFFile) -> DecoderConfig:
+    config = qwen2(gguf)
+    return replace(config, rotations=tuple(r.in_sections(gguf) for r in config.rotations))
+
+
+def qwen3vl(gguf: GGUFFile) -> DecoderConfig:
+    return _interleaved(gguf, qwen3(gguf))
+
+
+def qwen3vlmoe(gguf: GGUFFile) -> DecoderConfig:
+    return _interleaved(gguf, qwen3moe(gguf))
+
+
+def _interleaved(gguf: GGUFFile, config: DecoderConfig) -> DecoderConfig:
+    return replace(config, rotations=tuple(r.interleaved(gguf) for r in config.rotations))
 
 
 def _config(gguf: GGUFFile, feed_forward: ReadFeedForward, head_norms: bool) -> DecoderConfig:

@@ -13,7 +13,7 @@ from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.llama import llama
-from ds4tui.engine.models.qwen import qwen2, qwen3, qwen3moe, qwen3vl
+from ds4tui.engine.models.qwen import qwen2, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe
 from ds4tui.engine.models.qwen3next import qwen3next
 from ds4tui.engine.models.qwen35 import qwen35, qwen35moe
 from ds4tui.engine.models.rows import Rows
@@ -84,9 +84,11 @@ class Family:
 FAMILIES = {
     "llama": Family(llama, DecoderModel),
     "qwen2": Family(qwen2, DecoderModel),
+    "qwen2vl": Family(qwen2vl, DecoderModel),
     "qwen3": Family(qwen3, DecoderModel),
     "qwen3moe": Family(qwen3moe, DecoderModel),
     "qwen3vl": Family(qwen3vl, DecoderModel),
+    "qwen3vlmoe": Family(qwen3vlmoe, DecoderModel),
     "gemma3": Family(gemma3, DecoderModel),
     "qwen3next": Family(qwen3next, DecoderModel),
     "qwen35": Family(qwen35, DecoderModel),

@@ -56,12 +56,17 @@ class Rotation:
     def interleaved(self, gguf: GGUFFile) -> "Rotation":
         """With pairs dealt out to time, height and width in turn, each up to its section. Raises
         GGUFError for sections that are not three or more."""
-        sections = gguf.metadata.get(f"{gguf.architecture}.rope.dimension_sections")
-        if not isinstance(sections, np.ndarray) or len(sections) < 3:
-            raise impossible(gguf, "the key rope.dimension_sections does not hold sections.")
-        pairs = np.arange(len(self.frequencies))
+        sections, pairs = _sections(gguf), np.arange(len(self.frequencies))
         axes = np.where(pairs < 3 * sections[pairs % 3], pairs % 3, 0)
         return replace(self, axes=axes)
+
+    def in_sections(self, gguf: GGUFFile) -> "Rotation":
+        """With the first pairs turned by time, the next by height, the last by width. Raises
+        GGUFError as above, and for sections that are not of all pairs."""
+        sections, pairs = _sections(gguf)[:3], len(self.frequencies)
+        if (sections < 0).any() or sections.sum() != pairs:
+            raise impossible(gguf, f"sections of {sections.tolist()} are not of {pairs} pairs.")
+        return replace(self, axes=np.repeat(np.arange(3), sections))
 
     def turn(self, positions: npt.NDArray[np.int32]) -> Turn:
         """positions [T]; or [3, T], of time, height and width. ValueError if there are three and
@@ -71,6 +76,13 @@ class Rotation:
                 raise ValueError(f"Rows take positions [T], not {positions.shape}.")
             positions = positions[self.axes].T
         return Turn.at(positions, self.frequencies, self.magnitude)
+
+
+def _sections(gguf: GGUFFile) -> npt.NDArray[np.int64]:
+    sections = gguf.metadata.get(f"{gguf.architecture}.rope.dimension_sections")
+    if not isinstance(sections, np.ndarray) or len(sections) < 3 or sections.dtype.kind not in "iu":
+        raise impossible(gguf, "the key rope.dimension_sections does not hold sections.")
+    return sections.astype(np.int64)
 
 
 def _factor(gguf: GGUFFile) -> float:

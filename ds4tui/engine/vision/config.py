@@ -10,11 +10,22 @@ import xxhash
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.errors import GGUFError
 
-Projector = Literal["idefics3", "gemma3", "qwen3vl_merger"]
+Projector = Literal["idefics3", "gemma3", "qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger"]
+Activation = Literal["gelu", "quick_gelu", "silu"]
 T = TypeVar("T", int, float)
 
+# What each projector's towers have between their products.
+ACTIVATIONS: dict[Projector, tuple[Activation, ...]] = {
+    "idefics3": ("gelu",),
+    "gemma3": ("gelu",),
+    "qwen2vl_merger": ("quick_gelu", "gelu"),
+    "qwen2.5vl_merger": ("silu",),
+    "qwen3vl_merger": ("gelu",),
+}
 LONGEST_EDGE_MAX = 4096  # idefics3's own processor makes no longer ones
-QWEN_PIXELS = (65_536, 16_777_216)  # what Qwen3-VL's own processor allows
+# What the processors of Qwen2-VL and 2.5-VL allow, and that of Qwen3-VL.
+QWEN2_PIXELS, QWEN3_PIXELS = (3_136, 12_845_056), (65_536, 16_777_216)
+WINDOW_PIXELS = 112  # of a side, in Qwen2.5-VL
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +36,10 @@ class VisionConfig:
     positions were made). merge: so many patches a side become one vector. longest_edge: pictures
     are brought to it before they are cut into tiles (idefics3). pixels: the least and the most
     that a picture may have (Qwen). tapped: blocks whose rows go to the text model's first blocks,
-    too. mean and std are of values in 0..1, one a colour. opening_ids and closing_ids: tokens
-    around a picture of one square, where the file names them because the text model's vocabulary
-    lacks its projector's markers (keys of our own, ds4tui.image.*).
+    too. whole_every: in other blocks than each so many-th, patches see their window only, of
+    window_side patches a side. mean and std are of values in 0..1, one a colour. opening_ids
+    and closing_ids: tokens around a picture of one square, where the file names them because the
+    text model's vocabulary lacks its projector's markers (keys of our own, ds4tui.image.*).
     """
 
     projector: Projector
@@ -44,7 +56,10 @@ class VisionConfig:
     std: tuple[float, float, float]
     longest_edge: int
     pixels: tuple[int, int]
+    activation: Activation = "gelu"
     tapped: tuple[int, ...] = ()
+    whole_every: int = 1
+    window_side: int = 0
     opening_ids: tuple[int, ...] = ()
     closing_ids: tuple[int, ...] = ()
 
@@ -54,27 +69,37 @@ class VisionConfig:
         lacks something."""
         projector = _projector(gguf)
         image, patch = _count(gguf, "image_size"), _count(gguf, "patch_size")
+        inner, text_width = _widths(gguf, projector)
+        merge = _merge(gguf, projector)
         config = cls(
             projector=projector,
             image_side=image,
             patch_side=patch,
             width=_count(gguf, "embedding_length"),
-            inner=_count(gguf, "feed_forward_length"),
+            inner=inner,
             blocks=_count(gguf, "block_count"),
             heads=_count(gguf, "attention.head_count"),
             norm_epsilon=_positive(gguf, "attention.layer_norm_epsilon"),
-            text_width=_count(gguf, "projection_dim"),
-            merge=_merge(gguf, projector),
+            text_width=text_width,
+            merge=merge,
             mean=_colours(gguf, "image_mean"),
             std=_colours(gguf, "image_std"),
             longest_edge=_count(gguf, "preproc_image_size", image),
-            pixels=_pixels(gguf),
+            pixels=_pixels(gguf, projector),
+            activation=_activation(gguf, projector),
             tapped=_tapped(gguf),
+            whole_every=_count(gguf, "n_wa_pattern") if projector == "qwen2.5vl_merger" else 1,
+            window_side=_count(gguf, "window_size", WINDOW_PIXELS) // (patch * merge) * merge,
             opening_ids=_ids(gguf, "ds4tui.image.opening_ids"),
             closing_ids=_ids(gguf, "ds4tui.image.closing_ids"),
         )
         _check(gguf, config)
         return config
+
+    @property
+    def is_qwen(self) -> bool:
+        """Pictures keep their shape; positions have three directions."""
+        return "qwen" in self.projector
 
     @property
     def grid(self) -> int:
@@ -118,12 +143,39 @@ def _projector(gguf: GGUFFile) -> Projector:
             f"{name} has the projector {kind!r}, which is not read.",
             f"Choose a model with one of these: {', '.join(get_args(Projector))}.",
         )
-    if not gguf.key(".use_gelu", bool, False):
+    return cast(Projector, kind)
+
+
+def _activation(gguf: GGUFFile, projector: Projector) -> Activation:
+    """GELU in the quick form is what remains, as llama.cpp has it."""
+    named: tuple[Activation, ...] = ("gelu", "silu")
+    given = [kind for kind in named if gguf.key(f".use_{kind}", bool, False)]
+    activation = given[0] if given else "quick_gelu"
+    if activation not in ACTIVATIONS[projector]:
+        read = " or ".join(ACTIVATIONS[projector])
         raise GGUFError(
-            f"{name}: an activation other than GELU is not read.",
+            f"{gguf.path.name} has the activation {activation}; with {projector} only {read} is "
+            "read.",
             "Choose another conversion of this model.",
         )
-    return cast(Projector, kind)
+    return activation
+
+
+def _widths(gguf: GGUFFile, projector: Projector) -> tuple[int, int]:
+    """Between the two products of a feed-forward, and of the text model. Converters write no or
+    wrong keys for Qwen2-VL: its tensors say it."""
+    if projector != "qwen2vl_merger":
+        return _count(gguf, "feed_forward_length"), _count(gguf, "projection_dim")
+    width = _count(gguf, "embedding_length")
+    rows, columns = _matrix(gguf, "v.blk.0.ffn_up.weight")
+    return columns if rows == width else rows, _matrix(gguf, "mm.2.weight")[0]
+
+
+def _matrix(gguf: GGUFFile, name: str) -> tuple[int, int]:
+    shape = gguf.tensor(name).shape
+    if len(shape) != 2:
+        raise _impossible(gguf, f"the tensor {name} has the shape {list(shape)}.")
+    return shape[0], shape[1]
 
 
 def _impossible(gguf: GGUFFile, what: str) -> GGUFError:
@@ -147,7 +199,7 @@ def _positive(gguf: GGUFFile, name: str) -> float:
 
 
 def _merge(gguf: GGUFFile, projector: Projector) -> int:
-    if projector == "qwen3vl_merger":
+    if "qwen" in projector:
         return _count(gguf, "spatial_merge_size", 2)
     return _count(gguf, "projector.scale_factor", 4 if projector == "gemma3" else None)
 
@@ -166,9 +218,10 @@ def _array(gguf: GGUFFile, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     return gguf.key(f".vision.{name}", np.ndarray)
 
 
-def _pixels(gguf: GGUFFile) -> tuple[int, int]:
-    least = _count(gguf, "image_min_pixels", QWEN_PIXELS[0])
-    most = _count(gguf, "image_max_pixels", QWEN_PIXELS[1])
+def _pixels(gguf: GGUFFile, projector: Projector) -> tuple[int, int]:
+    own = QWEN3_PIXELS if projector == "qwen3vl_merger" else QWEN2_PIXELS
+    least = _count(gguf, "image_min_pixels", own[0])
+    most = _count(gguf, "image_max_pixels", own[1])
     if least > most:
         raise _impossible(gguf, f"pictures of {least:,} pixels or more and at most {most:,}.")
     return least, most
@@ -189,13 +242,15 @@ def _ids(gguf: GGUFFile, key: str) -> tuple[int, ...]:
 
 def _check(gguf: GGUFFile, config: VisionConfig) -> None:
     c = config
-    if c.image_side % c.patch_side or (c.projector != "qwen3vl_merger" and c.grid % c.merge):
+    if c.image_side % c.patch_side or (not c.is_qwen and c.grid % c.merge):
         raise _impossible(
             gguf, f"{c.image_side} pixels do not come out even in patches of {c.factor}."
         )
-    if c.width % c.heads or (c.projector == "qwen3vl_merger" and c.width // c.heads % 4):
+    if c.width % c.heads or (c.is_qwen and c.width // c.heads % 4):
         raise _impossible(gguf, f"a width of {c.width} does not fit {c.heads} heads.")
     if c.tapped and c.tapped[-1] >= c.blocks:
         raise _impossible(gguf, f"block {c.tapped[-1]} is tapped, there are {c.blocks}.")
+    if c.whole_every > 1 and not c.window_side:
+        raise _impossible(gguf, f"windows of less than {c.factor} pixels a side hold nothing.")
     if c.projector == "idefics3" and c.longest_edge > LONGEST_EDGE_MAX:
         raise _impossible(gguf, f"pictures of {c.longest_edge:,} pixels a side are not made.")

@@ -1,8 +1,8 @@
 """An image encoder as the files describe it: patches, blocks, and what they share.
 
-x = patches · kernel + positions
-x = x + Wo · attention(LayerNorm(x))      every patch sees every other of its square
-x = x + W2 · gelu(W1 · LayerNorm(x))
+x = patches · kernel (+ positions)
+x = x + Wo · attention(norm(x))           every patch sees every other of its square, or window
+x = x + W2 · a(W1 · norm(x))              or W2 · (a(W0 · norm(x)) * (W1 · norm(x)))
 
 Matrices are held and multiplied as those of the text model are (kernels/choice.py).
 """
@@ -22,6 +22,7 @@ from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.vision.config import VisionConfig
 from ds4tui.engine.vision.operations import Operations
 from ds4tui.engine.vision.preprocess import Pixels, normalised
+from ds4tui.engine.vision.windows import Windows
 from ds4tui.errors import GGUFError
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.linear import Linear
@@ -32,13 +33,15 @@ Turn = tuple[mx.array, mx.array]  # cosines and sines [T, J] of pairs (j, j + J)
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """LayerNorm over the last axis."""
+    """Over the last axis: LayerNorm, or RMSNorm where there is no bias."""
 
     weight: mx.array
-    bias: mx.array
+    bias: mx.array | None
     epsilon: float
 
     def __call__(self, x: mx.array) -> mx.array:
+        if self.bias is None:
+            return mx.fast.rms_norm(x, self.weight, self.epsilon)
         return mx.fast.layer_norm(x, self.weight, self.bias, self.epsilon)
 
 
@@ -50,6 +53,7 @@ class BlockParts:
     ln2: Norm
     up: Linear
     down: Linear
+    gate: Linear | None = None
 
 
 class Tower:
@@ -60,28 +64,36 @@ class Tower:
         self.config = config
         self.parts = Parts(config, gguf, path)
         self._patch = self.parts.patch()
-        self.positions = self.parts.loader.table(
-            "v.position_embd.weight", config.grid**2, config.width
-        )
         self._blocks = [self.parts.block(i) for i in range(config.blocks)]
-        self._operations = Operations.of(path)
+        self._operations = Operations.of(path, config.activation)
 
     def embedded(self, pixels: Pixels) -> mx.array:
         """uint8 [height, width, 3] to [T, width], a row of patches after the other."""
         patches = patches_of(normalised(pixels, self.config), self.config.patch_side)
         return self._patch(mx.array(patches))
 
-    def blocks(self, x: mx.array, turn: Turn | None = None) -> tuple[mx.array, list[mx.array]]:
-        """x [T, width] of one square behind all blocks, and behind those that are tapped."""
+    def blocks(
+        self, x: mx.array, turn: Turn | None = None, windows: Windows | None = None
+    ) -> tuple[mx.array, list[mx.array]]:
+        """x [T, width] of one square behind all blocks, and behind those that are tapped. With
+        `windows` rows, and those of `turn`, lie in their order."""
         tapped = []
         for i, block in enumerate(self._blocks):
-            x = x + self._attention(block, block.ln1(x), turn)
-            x = x + block.down(self._operations.gelu(block.up(block.ln2(x))))
+            whole = (i + 1) % self.config.whole_every == 0
+            x = x + self._attention(block, block.ln1(x), turn, None if whole else windows)
+            x = x + self._feed_forward(block, block.ln2(x))
             if i in self.config.tapped:
                 tapped.append(x)
         return x, tapped
 
-    def _attention(self, block: BlockParts, n: mx.array, turn: Turn | None) -> mx.array:
+    def _feed_forward(self, block: BlockParts, n: mx.array) -> mx.array:
+        if block.gate is None:
+            return block.down(self._operations.activate(block.up(n)))
+        return block.down(self._operations.activate(block.gate(n)) * block.up(n))
+
+    def _attention(
+        self, block: BlockParts, n: mx.array, turn: Turn | None, windows: Windows | None
+    ) -> mx.array:
         joined = [linear(n) for linear in block.qkv]
         q, k, v = mx.split(joined[0], 3, axis=-1) if len(joined) == 1 else joined
         heads = partial(_heads, heads=self.config.heads)
@@ -89,7 +101,10 @@ class Tower:
         if turn is not None:
             q, k = _turned(q, *turn), _turned(k, *turn)
         scale = 1 / math.sqrt(self.config.width // self.config.heads)
-        mixed = self._operations.attend(q, k, v, scale)
+        if windows is None:
+            mixed = self._operations.attend(q, k, v, scale)
+        else:
+            mixed = windows.each(self._operations.attend, q, k, v, scale)
         return block.output(mixed.swapaxes(0, 1).reshape(n.shape[0], -1))
 
 
@@ -139,10 +154,15 @@ class Parts:
         return self.loader.nbytes + self._own_bytes
 
     def norm(self, name: str, size: int) -> Norm:
-        load = self.loader.vector
-        return Norm(
-            load(f"{name}.weight", size), load(f"{name}.bias", size), self.config.norm_epsilon
-        )
+        """Qwen2.5's are without bias."""
+        load, rms = self.loader.vector, self.config.projector == "qwen2.5vl_merger"
+        bias = None if rms else load(f"{name}.bias", size)
+        return Norm(load(f"{name}.weight", size), bias, self.config.norm_epsilon)
+
+    def positions(self) -> mx.array:
+        """Learnt ones [grid * grid, width]."""
+        c = self.config
+        return self.loader.table("v.position_embd.weight", c.grid**2, c.width)
 
     def block(self, i: int) -> BlockParts:
         c, at, matrix = self.config, f"v.blk.{i}.", self.loader.matrix
@@ -151,6 +171,7 @@ class Parts:
         else:
             qkv = tuple(matrix(f"{at}attn_{part}", c.width, c.width) for part in "qkv")
         up, down = self._feed_forward_names(at)
+        gated = c.projector == "qwen2.5vl_merger"
         return BlockParts(
             ln1=self.norm(at + "ln1", c.width),
             qkv=qkv,
@@ -158,6 +179,7 @@ class Parts:
             ln2=self.norm(at + "ln2", c.width),
             up=matrix(up, c.inner, c.width),
             down=matrix(down, c.width, c.inner),
+            gate=matrix(at + "ffn_gate", c.inner, c.width) if gated else None,
         )
 
     def _feed_forward_names(self, at: str) -> tuple[str, str]:

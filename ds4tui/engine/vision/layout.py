@@ -6,7 +6,7 @@ tiles included. Needs no mlx.
 idefics3    a line a row of tiles: <fake_token_around_image><row_1_col_1> 64 vectors ..
             a blank line, <fake_token_around_image><global-img> 64 vectors <fake_token_around_image>
 gemma3      <start_of_image> 256 vectors <end_of_image>, between blank lines
-qwen3vl     <|vision_start|> vectors <|vision_end|>
+qwen        <|vision_start|> vectors <|vision_end|>
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,16 @@ FAKE, OVERVIEW = "<fake_token_around_image>", "<global-img>"
 PLACEHOLDERS = {
     "idefics3": "<image>",
     "gemma3": "<image_soft_token>",
+    "qwen2vl_merger": "<|image_pad|>",
+    "qwen2.5vl_merger": "<|image_pad|>",
     "qwen3vl_merger": "<|image_pad|>",
 }
 # What the vocabulary of a text model must have as tokens of their own.
 MARKERS = {
     "idefics3": (FAKE, OVERVIEW),
     "gemma3": ("<start_of_image>", "<end_of_image>"),
+    "qwen2vl_merger": ("<|vision_start|>", "<|vision_end|>"),
+    "qwen2.5vl_merger": ("<|vision_start|>", "<|vision_end|>"),
     "qwen3vl_merger": ("<|vision_start|>", "<|vision_end|>"),
 }
 # Plain text before and behind a picture, which is spelt with what stands next to it.
@@ -122,7 +126,7 @@ def block(
         ids += new
         is_vector += [isinstance(piece, int)] * len(new)
     flags = np.array(is_vector)
-    if config.projector != "qwen3vl_merger":
+    if not config.is_qwen:
         whole, around = config.projector == "gemma3", AROUND.get(config.projector, "")
         return ImageBlock(tuple(ids), flags, len(ids), seen_whole=whole, around=around)
     positions = in_three_directions(flags, shape.grid)
@@ -135,8 +139,11 @@ def _own_pieces(
     if shape.squares != 1 or not (config.opening_ids or config.closing_ids):
         return None
     rows, columns = shape.grid
-    is_qwen = config.projector == "qwen3vl_merger"
-    return config.opening_ids, rows * columns if is_qwen else config.vectors, config.closing_ids
+    return (
+        config.opening_ids,
+        rows * columns if config.is_qwen else config.vectors,
+        config.closing_ids,
+    )
 
 
 def in_three_directions(is_vector: npt.NDArray[np.bool_], grid: tuple[int, int]) -> Positions:

@@ -5,7 +5,8 @@ Engines differ here, so these follow transformers' processors (5.24), with Pillo
 idefics3    longer side to longest_edge (LANCZOS, the other one made even), then to whole tiles,
             which stretches a little; more than one tile: each, and all of it in one as overview
 gemma3      to image_side x image_side (BILINEAR), which stretches
-qwen3vl     to a multiple of 32 pixels a side that keeps the shape within the bounds (BICUBIC)
+qwen        to a multiple of the pixels of a vector (28, or 32) a side that keeps the shape within
+            the bounds (BICUBIC)
 
 Needs no mlx.
 """
@@ -76,7 +77,9 @@ def shape_of(size: tuple[int, int], config: VisionConfig) -> Shape:
         wide, high = whole_tiles(first_size(size, config.longest_edge), side)
         rows, columns = high // side, wide // side
         is_one = rows == columns == 1
-        return Shape(size, 1 if is_one else rows * columns + 1, (0, 0) if is_one else (rows, columns))
+        return Shape(
+            size, 1 if is_one else rows * columns + 1, (0, 0) if is_one else (rows, columns)
+        )
     if config.projector == "gemma3":
         return Shape(size, 1, (0, 0))
     wide, high = smart_size(size, config)

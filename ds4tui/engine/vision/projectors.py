@@ -2,6 +2,8 @@
 
 idefics3    SigLIP; merge x merge patches side by side are one vector, times one matrix
 gemma3      SigLIP; merge x merge patches are averaged, RMSNorm, times one matrix
+qwen2vl     positions turned by row and column; 2 x 2 patches side by side through two matrices
+qwen2.5vl   the same, and most blocks attend within windows; RMSNorm, gated feed-forwards
 qwen3vl     positions resized to the picture and turned by row and column; 2 x 2 patches side by
             side through two matrices; blocks that are tapped give vectors for the text model's
             first blocks through two matrices of their own
@@ -18,6 +20,7 @@ from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.vision.config import Projector, VisionConfig
 from ds4tui.engine.vision.encoder import Parts, Tower, Turn, exact_gelu, squares_of
 from ds4tui.engine.vision.preprocess import Pixels, Prepared
+from ds4tui.engine.vision.windows import Windows
 from ds4tui.kernels.choice import ComputePath
 
 ROPE_BASE = 10_000.0  # of Qwen's towers
@@ -69,18 +72,25 @@ _ELSEWHERE = ("v.patch_embd.weight", "v.patch_embd.weight.1", "mm.input_projecti
 RunSquare = Callable[[Pixels], list[mx.array]]
 
 
-def _siglip(tower: Tower, pixels: Pixels, norm: Callable[[mx.array], mx.array]) -> mx.array:
-    x, _ = tower.blocks(tower.embedded(pixels) + tower.positions)
-    return squares_of(norm(x), tower.config.grid, tower.config.merge)
+def _siglip(tower: Tower) -> Callable[[Pixels], mx.array]:
+    """To [vectors, merge * merge, width]."""
+    c, positions = tower.config, tower.parts.positions()
+    norm = tower.parts.norm("v.post_ln", c.width)
+
+    def run(pixels: Pixels) -> mx.array:
+        x, _ = tower.blocks(tower.embedded(pixels) + positions)
+        return squares_of(norm(x), c.grid, c.merge)
+
+    return run
 
 
 def _idefics3(tower: Tower) -> RunSquare:
     c, parts = tower.config, tower.parts
-    norm = parts.norm("v.post_ln", c.width)
+    encode = _siglip(tower)
     project = parts.loader.matrix("mm.model.fc", c.text_width, c.merge**2 * c.width)
 
     def run(pixels: Pixels) -> list[mx.array]:
-        cells = _siglip(tower, pixels, norm)
+        cells = encode(pixels)
         return [project(cells.reshape(cells.shape[0], -1))]
 
     return run
@@ -89,22 +99,39 @@ def _idefics3(tower: Tower) -> RunSquare:
 def _gemma3(tower: Tower) -> RunSquare:
     """The matrix lies in the file as it is multiplied from the right."""
     c, parts = tower.config, tower.parts
-    norm, weight = (
-        parts.norm("v.post_ln", c.width),
-        parts.loader.vector("mm.soft_emb_norm.weight", c.width),
-    )
+    encode, weight = _siglip(tower), parts.loader.vector("mm.soft_emb_norm.weight", c.width)
     projection = parts.values("mm.input_projection.weight", (c.width, c.text_width))
     project = parts.linear(projection.T)
 
     def run(pixels: Pixels) -> list[mx.array]:
-        pooled = _siglip(tower, pixels, norm).mean(axis=1)
+        pooled = encode(pixels).mean(axis=1)
         return [project(mx.fast.rms_norm(pooled, weight, c.norm_epsilon))]
 
     return run
 
 
+def _qwen2vl(tower: Tower) -> RunSquare:
+    """And 2.5."""
+    c = tower.config
+    merge = _qwen_merge(tower.parts, "v.post_ln", "mm.0", "mm.2", norm_first=True)
+
+    def run(pixels: Pixels) -> list[mx.array]:
+        rows, columns = (side // c.patch_side for side in pixels.shape[:2])
+        x, turn = tower.embedded(pixels), turns(rows, columns, c.width // c.heads)
+        if c.whole_every > 1:
+            windows = Windows.of(rows, columns, c.window_side)
+            order, back = mx.array(windows.order), mx.array(windows.back)
+            x, _ = tower.blocks(x[order], (turn[0][order], turn[1][order]), windows)
+            x = x[back]
+        else:
+            x, _ = tower.blocks(x, turn)
+        return [merge(squares_of(x, rows, c.merge))]
+
+    return run
+
+
 def _qwen3vl(tower: Tower) -> RunSquare:
-    c, parts = tower.config, tower.parts
+    c, parts, positions = tower.config, tower.parts, tower.parts.positions()
     merge = _qwen_merge(parts, "v.post_ln", "mm.0", "mm.2", norm_first=True)
     taps = [
         _qwen_merge(parts, f"{at}.norm", f"{at}.fc1", f"{at}.fc2", norm_first=False)
@@ -113,7 +140,7 @@ def _qwen3vl(tower: Tower) -> RunSquare:
 
     def run(pixels: Pixels) -> list[mx.array]:
         rows, columns = (side // c.patch_side for side in pixels.shape[:2])
-        x = tower.embedded(pixels) + resized_positions(tower.positions, rows, columns)
+        x = tower.embedded(pixels) + resized_positions(positions, rows, columns)
         x, tapped = tower.blocks(x, turns(rows, columns, c.width // c.heads))
         squares = [squares_of(part, rows, c.merge) for part in (x, *tapped)]
         return [give(cells) for give, cells in zip([merge, *taps], squares, strict=True)]
@@ -142,6 +169,8 @@ def _qwen_merge(
 _SQUARES: dict[Projector, Callable[[Tower], RunSquare]] = {
     "idefics3": _idefics3,
     "gemma3": _gemma3,
+    "qwen2vl_merger": _qwen2vl,
+    "qwen2.5vl_merger": _qwen2vl,
     "qwen3vl_merger": _qwen3vl,
 }
 

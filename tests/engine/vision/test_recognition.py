@@ -106,7 +106,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(recognise._known) == 3
 
 
-@pytest.mark.parametrize("name", ["idefics3", "gemma3v", "qwen3vl"])
+@pytest.mark.parametrize("name", ["idefics3", "gemma3v", "qwen2vl", "qwen25vl", "qwen3vl"])
 def test_an_mmproj_of_another_model_is_refused(name: str, tmp_path: Path) -> None:
     """Unless it names its tokens itself."""
     path, own = projector_path(name), {"ds4tui.image.opening_ids": [5]}

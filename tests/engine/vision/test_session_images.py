@@ -18,11 +18,11 @@ from ds4tui.errors import EngineError
 from ds4tui.kernels import choice
 from tests.engine.vision.asking import answered, ids_of, timeline_of
 from tests.engine.vision.pictures import encoded, picture
-from tests.golden.files import golden_path, projector_path
+from tests.golden.files import families, golden_path, projector_path
 from tests.golden.make.tokens import ID
 from tests.parity.ours import load
 
-FAMILIES = ["idefics3", "gemma3v", "qwen3vl", "qwen35v"]
+FAMILIES = [name for name, facts in families().items() if facts["vision"]]
 TOLERANCE = 1e-4
 
 

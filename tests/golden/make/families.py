@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.golden.make import (
     qwen,
     qwen4exp,
     vision,
+    vision_qwen2,
 )
 from tests.golden.make.gguf_file import TinyFile, Weights
 from tests.golden.make.pieces import Config
@@ -46,6 +48,7 @@ class Family:
     write_projector: Write | None = None
     ask: Callable[[np.ndarray], Question] | None = None  # vision families
     image_size: tuple[int, int] = (32, 32)  # height, width
+    contrast: int = 256  # less where one pixel of a large patch would drown in the others
     unused: tuple[str, ...] = ()  # name parts of weights that no file holds
 
     def model(self) -> Any:
@@ -103,6 +106,11 @@ QWEN_VISION: dict[str, Any] = dict(
     write_projector=vision.qwen_projector,
     ask=ask_qwen,
     image_size=(32, 40),  # rows are not columns, and the learned positions are resized
+)
+
+# 5 x 6 vectors: of the windows of 4 x 4 one is whole, others are cut off
+QWEN25_VISION: dict[str, Any] = dict(
+    ask=partial(ask_qwen, size=vision_qwen2.PATCH), image_size=(140, 168), contrast=24
 )
 
 TEXT = [
@@ -173,6 +181,35 @@ VISION = [
         write=vision.write_qwen3vl,
         tolerance=4e-4,
         seed=7,
+        **QWEN_VISION,
+    ),
+    vision_family(
+        "qwen2vl",
+        "qwen2vl",
+        vision_qwen2.qwen2vl_model,
+        write=vision_qwen2.write_qwen2vl,
+        write_projector=vision_qwen2.qwen2vl_projector,
+        tolerance=5e-4,
+        seed=6,
+        ask=ask_qwen,
+        image_size=(24, 40),
+        contrast=64,
+    ),
+    vision_family(
+        "qwen25vl",
+        "qwen2vl",
+        vision_qwen2.qwen25vl_model,
+        write=vision_qwen2.write_qwen2vl,
+        write_projector=vision_qwen2.qwen25vl_projector,
+        tolerance=5e-4,
+        **QWEN25_VISION,
+    ),
+    vision_family(
+        "qwen3vlmoe",
+        "qwen3vlmoe",
+        vision.qwen3vlmoe_model,
+        write=vision.write_qwen3vl,
+        tolerance=4e-4,
         **QWEN_VISION,
     ),
     vision_family(

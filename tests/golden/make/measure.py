@@ -40,8 +40,10 @@ def text_sensitivity(model: Any, ids: list[int], last: np.ndarray) -> float:
 
 
 def vision_sensitivity(family: Family, model: Any, image: np.ndarray, last: np.ndarray) -> float:
-    """As for text, and the same for every patch of the image, inverted."""
+    """As for text, and the same for every patch of the image, inverted (of a pale image: moved
+    by half of all values, since it hardly changes when it is inverted)."""
     assert family.ask
+    mask = 255 if family.contrast == 256 else 128
     question = family.ask(image)
     others = [
         Question(replaced(question.ids, position), question.inputs)
@@ -51,7 +53,7 @@ def vision_sensitivity(family: Family, model: Any, image: np.ndarray, last: np.n
     for y in range(0, image.shape[0], PATCH):
         for x in range(0, image.shape[1], PATCH):
             other = image.copy()
-            other[y : y + PATCH, x : x + PATCH] ^= 255
+            other[y : y + PATCH, x : x + PATCH] ^= mask
             others.append(family.ask(other))
     return min(change(forward(model, other)[-1], last) for other in others)
 
@@ -62,7 +64,7 @@ def measure(family: Family, model: Any) -> tuple[dict[str, np.ndarray], float]:
     Leaves `model` mimicking llama.cpp, if the family has a mimic: build another for more.
     """
     if family.ask:
-        image = picture(*family.image_size)
+        image = picture(*family.image_size, family.contrast)
         question = family.ask(image)
         logits = forward(model, question)
         felt = vision_sensitivity(family, model, image, logits[-1])

@@ -18,10 +18,20 @@ class HalfGelu(torch.nn.Module):
         return torch.where(x <= -10, torch.zeros_like(x), torch.where(x >= 10, x, table))
 
 
+class HalfQuickGelu(torch.nn.Module):
+    """The same of x * sigmoid(1.702 x), whose table has no ends."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.half().float()
+        return (half * torch.sigmoid(1.702 * half)).half().to(x.dtype)
+
+
 def half_gelu(model: Any) -> None:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if "GELU" in type(child).__name__:
+            if "QuickGELU" in type(child).__name__:
+                setattr(module, name, HalfQuickGelu())
+            elif "GELU" in type(child).__name__:
                 setattr(module, name, HalfGelu())
 
 

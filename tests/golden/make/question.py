@@ -18,10 +18,11 @@ class Question:
     inputs: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-def picture(height: int, width: int) -> np.ndarray:
-    """A random image: uint8 [height, width, 3]."""
+def picture(height: int, width: int, contrast: int = 256) -> np.ndarray:
+    """A random image: uint8 [height, width, 3], `contrast` values around the middle."""
     size = (height, width, 3)
-    return np.random.RandomState(5).randint(0, 256, size).astype(np.uint8)
+    values = np.random.RandomState(5).randint(0, contrast, size) + (128 - contrast // 2)
+    return values.astype(np.uint8)
 
 
 def pixels(image: np.ndarray) -> torch.Tensor:
@@ -48,9 +49,9 @@ def ask_gemma3(image: np.ndarray) -> Question:
     return Question(ids, dict(pixel_values=pixels(image)[None], token_type_ids=is_image(ids)))
 
 
-def ask_qwen(image: np.ndarray) -> Question:
-    """Patches come in 2 x 2 blocks; a still image fills both frames."""
-    size, merge = 4, 2
+def ask_qwen(image: np.ndarray, size: int = 4) -> Question:
+    """Patches of `size` pixels come in 2 x 2 blocks; a still image fills both frames."""
+    merge = 2
     whole = pixels(image)
     rows, columns = whole.shape[1] // size, whole.shape[2] // size
     blocks = whole.reshape(3, rows // merge, merge, size, columns // merge, merge, size)

@@ -19,12 +19,12 @@ def qwen2_model(seed: int) -> Any:
     )
 
 
-def write_qwen2(config: Config, weights: Weights, out: TinyFile) -> None:
+def write_qwen2(config: Config, weights: Weights, out: TinyFile, prefix: str = "model.") -> None:
     """Plain names; q, k and v carry biases; rope pairs the two halves (no permutation)."""
     common(out, config)
-    ends(out, weights)
+    ends(out, weights, prefix=prefix)
     for layer in range(config.num_hidden_layers):
-        at = f"model.layers.{layer}."
+        at = f"{prefix}layers.{layer}."
         out.block(
             layer,
             attn_norm=weights(at + "input_layernorm.weight"),

@@ -67,6 +67,20 @@ def qwen3vl_model(seed: int) -> Any:
     )
 
 
+def qwen3vlmoe_model(seed: int) -> Any:
+    """Experts of which 2 of 8 see each row; its encoder has more blocks than are tapped."""
+    rope = dict(rope_type="default", rope_theta=1e4, mrope_section=[6, 5, 5])
+    experts = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32)
+    text = dict(BASE, **experts, head_dim=32)
+    config = transformers.Qwen3VLMoeConfig(
+        text_config=dict(text, rope_parameters=dict(rope, mrope_interleaved=True)),
+        vision_config=dict(QWEN_TOWER, depth=3, deepstack_visual_indexes=[0, 1]),
+        **QWEN_TOKENS,
+    )
+    recipe = Recipe(gains={**TOWER_GAINS, "mlp.gate.": 2.0})
+    return make(transformers.Qwen3VLMoeForConditionalGeneration, config, recipe, seed)
+
+
 def qwen35v_model(seed: int) -> Any:
     config = transformers.Qwen3_5Config(
         text_config=dict(BASE, **HYBRID, rope_parameters=mrope()),
@@ -122,20 +136,29 @@ def write_qwen35v(config: Config, weights: Weights, out: TinyFile) -> None:
 # --- the mmproj files ------------------------------------------------------
 
 
-def projector_keys(out: TinyFile, projector: str, config: Config, epsilon: float) -> None:
+def projector_keys(
+    out: TinyFile,
+    projector: str,
+    config: Config,
+    epsilon: float,
+    side: int | None = None,
+    use_gelu: bool | None = True,
+    hidden_size: int | None = None,
+    intermediate_size: int | None = None,
+) -> None:
     """The keys that every projector needs. `image_size` is the side for which the learned
     positions were made."""
     vision = config.vision_config
-    side = getattr(vision, "image_size", None)
+    side = side or getattr(vision, "image_size", None)
     out.writer.add_type("mmproj")
     out.keys(
         has_vision_encoder=True,
         projector_type=projector,
-        use_gelu=True,
+        use_gelu=use_gelu,
         vision__image_size=side or int(vision.num_position_embeddings**0.5) * vision.patch_size,
         vision__patch_size=vision.patch_size,
-        vision__embedding_length=vision.hidden_size,
-        vision__feed_forward_length=vision.intermediate_size,
+        vision__embedding_length=hidden_size or vision.hidden_size,
+        vision__feed_forward_length=intermediate_size or vision.intermediate_size,
         vision__block_count=vision.num_hidden_layers,
         vision__attention__head_count=vision.num_attention_heads,
         vision__attention__layer_norm_epsilon=float(epsilon),
