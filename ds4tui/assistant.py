@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.messages import Message, Tool
@@ -72,6 +73,8 @@ class EngineLike(Protocol):
 
     @property
     def stats(self) -> EngineStats: ...
+    @property
+    def disk(self) -> DiskTier | None: ...
     def submit(self, request: GenerateRequest, listener: Listener) -> Job: ...
     def close(self, timeout_s: float = 10.0) -> None: ...
 
@@ -112,6 +115,11 @@ class Assistant:
     @property
     def stats(self) -> EngineStats:
         return self._engine.stats
+
+    @property
+    def disk(self) -> DiskTier | None:
+        """What outlives the process, for people to pin and clear; None without one."""
+        return self._engine.disk
 
     def render(
         self,

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ds4tui.assistant import Assistant, ModelInfo
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.outline import Turn
 from ds4tui.cache.plan import plan_sync
 from ds4tui.cache.timeline import ImageSpan, Timeline
@@ -187,6 +188,7 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.jobs: list[FakeJob] = []
         self.changed = threading.Condition()
+        self.disk_tier: DiskTier | None = None
         self._stats = EngineStats(
             "idle", model=model, context_tokens=context_tokens, compute_path="fake"
         )
@@ -201,6 +203,10 @@ class FakeEngine:
     @property
     def stats(self) -> EngineStats:
         return self._stats
+
+    @property
+    def disk(self) -> DiskTier | None:
+        return self.disk_tier
 
     def hold(self) -> None:
         with self.changed:

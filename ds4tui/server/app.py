@@ -12,7 +12,7 @@ from starlette.routing import Route
 from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import Ds4Error
-from ds4tui.server import endpoints
+from ds4tui.server import cache_changes, endpoints
 from ds4tui.server.auth import BearerAuth
 from ds4tui.server.callers import LocalCallers, is_loopback
 from ds4tui.server.errors import handle_ds4_error, handle_http_exception, handle_internal_error
@@ -24,6 +24,8 @@ ROUTES = (
     Route("/v1/models", endpoints.list_models, methods=["GET"]),
     Route("/v1/models/{model_id:path}", endpoints.one_model, methods=["GET"]),
     Route("/v1/cache", endpoints.cache, methods=["GET"]),
+    Route("/v1/cache/pin", cache_changes.pin, methods=["POST"]),
+    Route("/v1/cache/clear", cache_changes.clear, methods=["POST"]),
     Route("/v1/chat/completions", endpoints.chat_completions, methods=["POST"]),
 )
 

@@ -3,10 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from ds4tui.advice import advice
+from ds4tui.advice import advice, disk_fault, eviction_words
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision
 from ds4tui.server.body import finite
+from ds4tui.server.cache_changes import conversation_json
 
 _POOLS = {
     "parked": ("parked_states", "parked_tokens", "parked_bytes"),
@@ -14,6 +15,7 @@ _POOLS = {
     "snapshots": ("snapshots", None, "snapshot_bytes"),
 }
 _TRIPWIRE = ("tripwire", "tripwire_cause")
+_IN_DISK = ("is_storing", "conversations", "conversation_count")
 
 
 # Pieces of conversations.
@@ -22,8 +24,9 @@ _DECISION_TEXTS = ("shared_window", "live_window", "wanted_window", "what")
 
 def cache_json(stats: EngineStats, with_texts: bool) -> dict[str, Any]:
     """All of the stats by their own names, but for what is held beside the live states, which is
-    in `pools`, and `tripwire`: null, or what is wrong, why, and what helps. `decisions` and
-    `notes` are oldest first. Pieces of conversations are null unless `with_texts`."""
+    in `pools`, all about the disk in `disk`, and `tripwire`: null, or what is wrong, why, and what
+    helps. `decisions` and `notes` are oldest first. Pieces of conversations, and where the folder
+    lies, are null unless `with_texts`."""
     values: dict[str, Any] = finite(asdict(stats))
     if not with_texts:
         _leave_texts_out(values)
@@ -37,16 +40,43 @@ def cache_json(stats: EngineStats, with_texts: bool) -> dict[str, Any]:
     }
     pools["bytes"] = sum(pools[pool]["bytes"] for pool in _POOLS)
     pools["budget_bytes"] = values.pop("cache_budget_bytes")
+    values["disk"] = _disk_json(stats, with_texts)
+    for name in _IN_DISK:
+        del values[name]
     for name in _TRIPWIRE:
         del values[name]
     return {"object": "cache", **values, "pools": pools, "tripwire": _tripwire_json(stats)}
 
 
+def _disk_json(stats: EngineStats, with_texts: bool) -> dict[str, Any] | None:
+    """Null if nothing shall outlive the process. Counts under words come with what they mean."""
+    disk = stats.disk
+    if disk is None:
+        return None
+    faults = [(word, count, disk_fault(word)) for word, count in disk.faults]
+    conversations = [conversation_json(each, with_texts) for each in stats.conversations]
+    return {
+        **finite(asdict(disk)),
+        "folder": disk.folder if with_texts else None,
+        "evictions": [
+            {"why": why, "count": count, "meaning": eviction_words(why)}
+            for why, count in disk.evictions
+        ],
+        "faults": [
+            {"fault": word, "count": count, "meaning": told.meaning, "help": told.help}
+            for word, count, told in faults
+        ],
+        "is_storing": stats.is_storing,
+        "conversation_count": stats.conversation_count,
+        "conversations": conversations,
+    }
+
+
 def _leave_texts_out(values: dict[str, Any]) -> None:
     for decision in filter(None, [values["decision"], *values["decisions"]]):
         decision.update(dict.fromkeys(_DECISION_TEXTS))
-    for named in (*values["sessions"], *values["conversations"]):
-        named["what"] = None
+    for session in values["sessions"]:
+        session["what"] = None
 
 
 def _tripwire_json(stats: EngineStats) -> dict[str, str] | None:
