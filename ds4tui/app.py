@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from textual import on
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal
+from textual.containers import Horizontal
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
@@ -34,7 +34,6 @@ from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
 from ds4tui.tui.decisions_view import DecisionsView
-from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.messages import LinkChosen
@@ -111,10 +110,8 @@ class Ds4App(App[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield Header(id="header")
         with Horizontal(id="main"):
-            with Container(id="middle"):
-                yield ChatView(self._settings, self._journal)
-                yield DecisionsView(id="decisions")
-                yield DiskView(id="disk")
+            panels = (DecisionsView(id="decisions"),)
+            yield ChatView(self._settings, self._journal, panels=panels)
             yield KVPanel(id="panel")
         yield Footer()
 
@@ -262,25 +259,9 @@ class Ds4App(App[None], inherit_bindings=False):
         if decisions.display:
             self._hide_decisions()
             return
-        self.query_one(DiskView).display = False
         decisions.display = True
         self._show_meters()
         decisions.focus_list()
-
-    def switch_disk(self) -> None:
-        disk = self.query_one(DiskView)
-        if disk.display:
-            self._hide_disk()
-            return
-        self.query_one(DecisionsView).display = False
-        disk.display = True
-        self._show_meters()
-        disk.focus()
-
-    @on(DiskView.Closed)
-    def _hide_disk(self) -> None:
-        self.query_one(DiskView).display = False
-        self.chat_view.focus_prompt()
 
     @on(DecisionsView.Closed)
     def _hide_decisions(self) -> None:
@@ -436,13 +417,9 @@ class Ds4App(App[None], inherit_bindings=False):
         for meter in self.screen_stack[0].query(Meter):
             meter.show(view)
         self.screen_stack[0].query_one(DecisionsView).show(view)
-        self.screen_stack[0].query_one(DiskView).show(view)
         if stats is not None:
             self._tell_tripwire(stats)
-        is_at_work = stats is not None and (
-            stats.state in ("prefilling", "decoding")
-            or (stats.is_storing and stats.state == "idle")
-        )
+        is_at_work = stats is not None and stats.state in ("prefilling", "decoding")
         if not (self.is_busy or is_at_work or self._server.url) and self._poll is not None:
             self._poll.pause()
 

@@ -331,6 +331,17 @@ async def test_typing_and_queueing_work_while_the_model_is_opened() -> None:
         await on.answered()
 
 
+async def test_a_toast_leaves_the_prompt_alone_in_a_small_terminal() -> None:
+    async with running(size=(80, 24)) as on:
+        await on.type("a draft")
+        await on.until(lambda: "a draft" in on.screen_text())
+        below = on.screen_text().splitlines()[-6:]
+        for _ in range(2):
+            on.app.notify("/new has to wait while an answer is written.")
+        await on.until(lambda: on.screen_text().count("/new has to wait") == 2, "they are seen")
+        assert on.screen_text().splitlines()[-6:] == below
+
+
 # What goes wrong
 
 

@@ -5,11 +5,13 @@ command, find a model. What Enter took out of the prompt goes back into it unles
 """
 
 import asyncio
+from collections.abc import Sequence
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import OptionList, TextArea
 
 from ds4tui.assistant import Assistant
@@ -46,8 +48,15 @@ class ChatView(Vertical):
     class TurnsChanged(Message):
         """A turn began or ended, or another conversation is shown."""
 
-    def __init__(self, settings: Settings, journal: Journal) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        panels: Sequence[Widget] = (),
+    ) -> None:
+        """`panels` share the room of the transcript."""
         super().__init__(id="chat")
+        self._panels = panels
         self.chat = OpenChat(system=settings.system)
         self._settings = settings
         self._journal = journal
@@ -66,7 +75,9 @@ class ChatView(Vertical):
         self._prompt = Prompt(id="prompt")
 
     def compose(self) -> ComposeResult:
-        yield self._transcript
+        with Container(id="upper"):  # the prompt stays below it
+            yield self._transcript
+            yield from self._panels
         yield self._completions
         yield StatusStrip(id="strip")
         yield self._prompt
@@ -256,8 +267,17 @@ class ChatView(Vertical):
     @on(Transcript.Typed)
     def _type(self, event: Transcript.Typed) -> None:
         event.stop()
+        self._go_on_typing(event.character)
+
+    def on_key(self, event: events.Key) -> None:
+        """Who types while a panel has the focus goes on in the prompt."""
+        if event.character is not None and event.is_printable:
+            event.stop()
+            self._go_on_typing(event.character)
+
+    def _go_on_typing(self, character: str) -> None:
         self._prompt.focus()
-        self._prompt.insert(event.character)
+        self._prompt.insert(character)
 
     # Turns
 

@@ -64,6 +64,20 @@ async def test_escape_hides_it_and_the_prompt_has_the_focus() -> None:
         await on.until(lambda: on.prompt.has_focus and not view(on).display)
 
 
+@pytest.mark.parametrize("panel", ["f2", "f3"])
+async def test_the_prompt_is_seen_and_takes_what_is_typed_with_any_panel_open(panel: str) -> None:
+    assistant = FakeAssistant("Yes.")
+    async with running(assistant, size=(80, 24)) as on:
+        tell(on, assistant, decisions=decided(3))
+        await on.press(panel)
+        await on.pilot.pause()
+        await on.type("why")
+        await on.until(lambda: on.prompt.text == "why" and on.prompt.has_focus)
+        assert "│ why" in on.screen_text()
+        await on.press("enter")
+        await on.until(lambda: on.questions == ["why"])
+
+
 async def test_the_mouse_chooses() -> None:
     assistant = FakeAssistant()
     async with running(assistant, size=(120, 40)) as on:
@@ -97,7 +111,7 @@ async def test_a_question_brings_its_decision_and_another_size_redraws() -> None
         tell(on, assistant, decisions=decided(2))
         await on.press("f3")
         await on.pilot.resize_terminal(80, 24)
-        await on.until(lambda: view(on).outer_size.height == 22, "it has the whole room")
+        await on.until(lambda: view(on).outer_size.height == 17, "all room but the prompt's")
         await on.until(lambda: options(on).outer_size.width >= 70)
         assert FORK.cause is not None and FORK.cause in on.screen_text()
         await on.pilot.resize_terminal(200, 60)
