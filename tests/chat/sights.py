@@ -27,10 +27,13 @@ MARKERS = (
     "<|vision_start|>",
     "<|vision_end|>",
     "<|image_pad|>",
+    "<end_of_utterance>",
+    *(f"<row_{row}_col_{column}>" for row in (1, 2, 3) for column in (1, 2, 3)),
 )
 NEWLINES = ("\n\n\n", "\n\n\n\n")
+# transformers' tokenizer has each text once, and "¤" is that of a byte, too.
 SPECIALS = (
-    *formats.SPECIALS,
+    *(special for special in formats.SPECIALS if "¤" not in special[0]),
     *((marker, CONTROL) for marker in MARKERS),
     *((lines, USER_DEFINED) for lines in NEWLINES),
 )
