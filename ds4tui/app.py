@@ -34,6 +34,7 @@ from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
 from ds4tui.tui.decisions_view import DecisionsView
+from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.messages import LinkChosen
@@ -110,7 +111,7 @@ class Ds4App(App[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield Header(id="header")
         with Horizontal(id="main"):
-            panels = (DecisionsView(id="decisions"),)
+            panels = (DecisionsView(id="decisions"), DiskView(id="disk"))
             yield ChatView(self._settings, self._journal, panels=panels)
             yield KVPanel(id="panel")
         yield Footer()
@@ -259,9 +260,25 @@ class Ds4App(App[None], inherit_bindings=False):
         if decisions.display:
             self._hide_decisions()
             return
+        self.query_one(DiskView).display = False
         decisions.display = True
         self._show_meters()
         decisions.focus_list()
+
+    def switch_disk(self) -> None:
+        disk = self.query_one(DiskView)
+        if disk.display:
+            self._hide_disk()
+            return
+        self.query_one(DecisionsView).display = False
+        disk.display = True
+        self._show_meters()
+        disk.focus()
+
+    @on(DiskView.Closed)
+    def _hide_disk(self) -> None:
+        self.query_one(DiskView).display = False
+        self.chat_view.focus_prompt()
 
     @on(DecisionsView.Closed)
     def _hide_decisions(self) -> None:
@@ -417,9 +434,13 @@ class Ds4App(App[None], inherit_bindings=False):
         for meter in self.screen_stack[0].query(Meter):
             meter.show(view)
         self.screen_stack[0].query_one(DecisionsView).show(view)
+        self.screen_stack[0].query_one(DiskView).show(view)
         if stats is not None:
             self._tell_tripwire(stats)
-        is_at_work = stats is not None and stats.state in ("prefilling", "decoding")
+        is_at_work = stats is not None and (
+            stats.state in ("prefilling", "decoding")
+            or (stats.is_storing and stats.state == "idle")
+        )
         if not (self.is_busy or is_at_work or self._server.url) and self._poll is not None:
             self._poll.pause()
 
