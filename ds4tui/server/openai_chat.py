@@ -1,46 +1,46 @@
-"""POST /v1/chat/completions: OpenAI's chat dialect in, a ChatCall out.
+"""POST /v1/chat/completions: OpenAI's chat dialect in, a Call out.
 
 Unknown fields are ignored. A field that would change the answer and cannot be obeyed yet is
 refused, so that nobody takes a wrong answer for a right one.
 """
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
-from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, ToolChoice
-from ds4tui.chat.messages import Message, Tool
+from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import RequestError
+from ds4tui.server.answering import wanted_count
 from ds4tui.server.body import parse_object
+from ds4tui.server.call import Call
 from ds4tui.server.fields import Fields, whole_characters
 from ds4tui.server.openai_messages import read_messages, read_tool_choice, read_tools
+from ds4tui.server.openai_reply import ChatDialect
+from ds4tui.server.service import Service
 
 MAX_STOP_STRINGS = 64
+MAX_REPLIES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCall:
-    """A validated request; `model` is as sent, None if it was not."""
-
-    model: str | None
-    messages: tuple[Message, ...]
-    sampling: SamplingParams
-    stream: bool
-    include_usage: bool
-    tools: tuple[Tool, ...] = ()
-    thinking: bool | None = None
-    choice: ToolChoice = field(default_factory=ToolChoice)
-    answer: AnswerFormat | None = None
-
-
-def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> ChatCall:
-    """Raises RequestError naming the field. `defaults` fill what the client left open."""
+def read_chat(body: bytes, service: Service) -> tuple[Call, ChatDialect]:
+    """An answering.Parse."""
+    vocab_size = service.assistant.format.tokenizer.vocab_size
     fields = Fields(parse_object(body))
+    call = parse_chat(fields, service.defaults, vocab_size)
+    return call, ChatDialect(
+        service.assistant.info.name,
+        with_logprobs=call.sampling.logprobs is not None,
+        include_usage=call.include_usage,
+        choices=call.n,
+    )
+
+
+def parse_chat(fields: Fields, defaults: SamplingDefaults, vocab_size: int) -> Call:
+    """Raises RequestError naming the field. `defaults` fill what the client left open."""
     _refuse_unsupported(fields)
     options = fields.child("stream_options")
-    return ChatCall(
+    return Call(
         model=fields.text("model"),
         messages=read_messages(fields),
         sampling=_sampling(fields, defaults, vocab_size),
@@ -50,6 +50,7 @@ def parse_chat(body: bytes, defaults: SamplingDefaults, vocab_size: int) -> Chat
         thinking=_thinking(fields),
         choice=read_tool_choice(fields),
         answer=_answer_format(fields),
+        n=wanted_count(fields.integer("n"), MAX_REPLIES, "n"),
     )
 
 
@@ -84,8 +85,6 @@ def _answer_format(fields: Fields) -> AnswerFormat | None:
 def _refuse_unsupported(fields: Fields) -> None:
     if fields.items("functions"):
         raise _unsupported(fields, "functions", "Use tools, which took the place of functions.")
-    if fields.integer("n") not in (None, 1):
-        raise _unsupported(fields, "n", "Only one choice a request (n = 1) is supported.")
     if fields.get("audio") is not None or "audio" in (fields.items("modalities") or []):
         raise _unsupported(fields, "audio", "Audio is not supported.")
 

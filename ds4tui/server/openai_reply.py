@@ -1,205 +1,121 @@
-"""A job's events as OpenAI's chat completion, whole or in chunks.
+"""A reply as OpenAI's chat completion, whole or in chunks.
 
 Besides OpenAI's fields an answer has `kv`: what was kept of the KV state, what was evaluated
-and why. An incomplete reply never looks like a complete one: it ends with an error.
+and why.
 """
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ds4tui.errors import Ds4Error, EngineClosed
+from ds4tui.errors import Ds4Error
 from ds4tui.events import (
-    Decision,
     Event,
-    Failed,
-    Finished,
     ReasoningText,
     SampledToken,
     TokenLogprob,
     TokenText,
     ToolCallArguments,
     ToolCallBegun,
-    ToolCallEnded,
 )
 from ds4tui.server.cache_json import kv_json
-from ds4tui.server.errors import as_ds4_error, error_object
-from ds4tui.server.jobs import JobEvents
+from ds4tui.server.errors import error_object
+from ds4tui.server.reply import Ending, Reply
 from ds4tui.server.service import usage_json
-from ds4tui.server.sse import EventWriter
+from ds4tui.server.sse import DONE, data_frame
 
 # What OpenAI documents for "very unlikely"; JSON cannot hold the -inf of a masked token.
 LEAST_LOGPROB = -9999.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyHead:
-    """What every object of one answer repeats, and what the client wanted in it."""
+@dataclass
+class ChatDialect:
+    """A server.reply.Dialect for one request."""
 
     model: str
     with_logprobs: bool = False
     include_usage: bool = False
+    choices: int = 1
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    _held: list[SampledToken] = field(default_factory=list)  # whose text is still held back
 
-    def whole(self, reply: "WholeReply", end: "Ending") -> dict[str, Any]:
-        choice = {
-            "index": 0,
-            "message": reply.message(),
-            "logprobs": _logprobs(reply.tokens) if self.with_logprobs else None,
-            "finish_reason": end.finished.stop_reason,
-        }
+    def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
+        choices = [self._choice(number, reply) for number, reply in enumerate(replies)]
+        ends = [reply.end for reply in replies]
+        return {**self._common("chat.completion"), "choices": choices, **_totals(ends)}
+
+    def _choice(self, number: int, reply: Reply) -> dict[str, Any]:
         return {
-            **self._common("chat.completion"),
-            "choices": [choice],
-            "usage": usage_json(end.finished.usage),
-            "kv": kv_json(end.decision),
+            "index": number,
+            "message": _message(reply),
+            "logprobs": _logprobs(reply.tokens) if self.with_logprobs else None,
+            "finish_reason": reply.end.finished.stop_reason,
         }
 
-    def chunk(
-        self,
-        delta: dict[str, Any],
-        tokens: Iterable[SampledToken] = (),
-        finish_reason: str | None = None,
-    ) -> dict[str, Any]:
-        tokens = tuple(tokens)
+    def opening(self) -> Iterable[bytes]:
+        for number in range(self.choices):
+            yield self._chunk(number, {"role": "assistant", "content": ""})
+
+    def told(self, choice: int, event: Event) -> Iterable[bytes]:
+        if isinstance(event, TokenText | ReasoningText):
+            self._held.extend(event.tokens)
+        delta = _delta(event)
+        if delta is not None:
+            yield self._chunk(choice, delta)
+
+    def ended(self, choice: int, end: Ending) -> Iterable[bytes]:
+        if self.with_logprobs and self._held:
+            yield self._chunk(choice, {"content": ""})
+        self._held = []
+        yield self._chunk(choice, {}, end.finished.stop_reason)
+
+    def closing(self, ends: Sequence[Ending]) -> Iterable[bytes]:
+        if self.include_usage:
+            chunk = {**self._common("chat.completion.chunk"), "choices": [], **_totals(ends)}
+            yield data_frame(chunk)
+        yield DONE
+
+    def failed(self, error: Ds4Error) -> Iterable[bytes]:
+        yield data_frame({"error": error_object(error)})
+
+    def _chunk(self, number: int, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        held, self._held = self._held, []
         choice = {
-            "index": 0,
+            "index": number,
             "delta": delta,
-            "logprobs": _logprobs(tokens) if self.with_logprobs and tokens else None,
+            "logprobs": _logprobs(held) if self.with_logprobs and held else None,
             "finish_reason": finish_reason,
         }
         chunk = {**self._common("chat.completion.chunk"), "choices": [choice]}
-        return {**chunk, "usage": None} if self.include_usage else chunk
-
-    def usage_chunk(self, end: "Ending") -> dict[str, Any]:
-        return {
-            **self._common("chat.completion.chunk"),
-            "choices": [],
-            "usage": usage_json(end.finished.usage),
-            "kv": kv_json(end.decision),
-        }
+        return data_frame({**chunk, "usage": None} if self.include_usage else chunk)
 
     def _common(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a reply ended, and what the session had kept for it."""
-
-    finished: Finished
-    decision: Decision | None
-
-    @property
-    def note(self) -> str:
-        """The words of the log line."""
-        usage = self.finished.usage
-        return (
-            f"job={self.finished.job_id} finish={self.finished.stop_reason} "
-            f"prompt={usage.prompt_tokens} cached={usage.cached_tokens} "
-            f"evaluated={usage.evaluated_tokens} completion={usage.completion_tokens} "
-            f"ttft_ms={usage.ttft_ms:.0f}"
-        )
+def _totals(ends: Sequence[Ending]) -> dict[str, Any]:
+    usages = [end.finished.usage for end in ends]
+    return {"usage": usage_json(usages), "kv": kv_json(ends[0].decision)}
 
 
-class WholeReply:
-    """What a reply's events say in all."""
-
-    def __init__(self) -> None:
-        self.tokens: list[SampledToken] = []
-        self._texts: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-
-    def add(self, event: Event | None) -> None:
-        if isinstance(event, TokenText | ReasoningText):
-            self.tokens.extend(event.tokens)
-            told = self._texts if isinstance(event, TokenText) else self._reasoning
-            told.append(event.text)
-        elif isinstance(event, ToolCallEnded):
-            function = {"name": event.name, "arguments": event.arguments}
-            call = {"id": event.call_id, "type": "function", "function": function}
-            self._calls.append(call)
-
-    def message(self) -> dict[str, Any]:
-        text, reasoning = "".join(self._texts), "".join(self._reasoning)
-        content = None if self._calls and not text else text
-        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-        if reasoning:
-            message["reasoning_content"] = reasoning
-        if self._calls:
-            message["tool_calls"] = self._calls
-        return message
-
-
-async def whole_reply(head: ReplyHead, events: JobEvents) -> tuple[dict[str, Any], Ending]:
-    """The body of a complete answer. Raises the Ds4Error that the job failed with."""
-    reply = WholeReply()
-    while True:
-        event = await events.next()
-        reply.add(event)
-        if isinstance(event, Finished):
-            end = Ending(_complete(event), events.decision)
-            return head.whole(reply, end), end
-        if isinstance(event, Failed):
-            raise as_ds4_error(event.error)
-
-
-class ReplyStream:
-    """Writes one answer as chunks; `ending` says how it ended once it has."""
-
-    def __init__(self, head: ReplyHead, events: JobEvents, keep_alive_s: float) -> None:
-        self._head = head
-        self._events = events
-        self._keep_alive_s = keep_alive_s
-        self._pending: list[SampledToken] = []  # tokens whose text is still held back
-        self.ending: Ending | None = None
-        self.error: Ds4Error | None = None
-
-    async def write(self, writer: EventWriter) -> None:
-        await writer.data(self._head.chunk({"role": "assistant", "content": ""}))
-        try:
-            self.ending = await self._write_deltas(writer)
-        except Ds4Error as exc:
-            self.error = exc
-            await writer.data({"error": error_object(exc)})
-            return
-        await self._write_end(writer, self.ending)
-
-    async def _write_deltas(self, writer: EventWriter) -> Ending:
-        while True:
-            silent_s = time.monotonic() - writer.written_s
-            event = await self._events.next(max(0.0, self._keep_alive_s - silent_s))
-            if event is None:
-                await writer.comment(self._events.phase)
-            elif isinstance(event, Finished):
-                return Ending(_complete(event), self._events.decision)
-            elif isinstance(event, Failed):
-                raise as_ds4_error(event.error)
-            else:
-                await self._write_delta(writer, event)
-
-    async def _write_delta(self, writer: EventWriter, event: Event) -> None:
-        if isinstance(event, TokenText | ReasoningText):
-            self._pending.extend(event.tokens)
-        delta = _delta(event)
-        if delta is not None:
-            await self._write(writer, delta)
-
-    async def _write(self, writer: EventWriter, delta: dict[str, Any]) -> None:
-        tokens, self._pending = self._pending, []
-        await writer.data(self._head.chunk(delta, tokens))
-
-    async def _write_end(self, writer: EventWriter, end: Ending) -> None:
-        if self._head.with_logprobs and self._pending:
-            await self._write(writer, {"content": ""})
-        await writer.data(self._head.chunk({}, finish_reason=end.finished.stop_reason))
-        if self._head.include_usage:
-            await writer.data(self._head.usage_chunk(end))
-        await writer.raw(b"data: [DONE]\n\n")
+def _message(reply: Reply) -> dict[str, Any]:
+    content = None if reply.calls and not reply.text else reply.text
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if reply.reasoning:
+        message["reasoning_content"] = reply.reasoning
+    if reply.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in reply.calls
+        ]
+    return message
 
 
 def _delta(event: Event) -> dict[str, Any] | None:
@@ -220,12 +136,6 @@ def _delta(event: Event) -> dict[str, Any] | None:
         case ToolCallArguments(index=index, text=text):
             return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
     return None
-
-
-def _complete(finished: Finished) -> Finished:
-    if finished.stop_reason == "cancelled":
-        raise EngineClosed("The reply was cancelled before it was complete.", "Send it again.")
-    return finished
 
 
 def _logprobs(tokens: Iterable[SampledToken]) -> dict[str, Any]:

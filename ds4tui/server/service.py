@@ -1,6 +1,7 @@
 """What every endpoint needs: the assistant, the jobs that clients wait for, the defaults."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +45,13 @@ class Service:
             )
 
 
-def usage_json(usage: Usage) -> dict[str, Any]:
-    """OpenAI's usage object."""
+def usage_json(usages: Sequence[Usage]) -> dict[str, Any]:
+    """OpenAI's usage object of a request's replies, which share their prompt."""
+    first = usages[0]
+    completion = sum(usage.completion_tokens for usage in usages)
     return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens": first.prompt_tokens,
+        "completion_tokens": completion,
+        "total_tokens": first.prompt_tokens + completion,
+        "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
     }

@@ -1,8 +1,8 @@
 """Server-sent events by hand: one JSON object a `data:` line, comments to keep alive.
 
-No `id:` and no `event:` lines: with an id set, a comment's blank line makes some clients
-dispatch an empty event and fail on it. A comment is never the first thing sent, because others
-take the first line for the first event.
+No `id:` lines, and `event:` lines only where a dialect has them: with an id set, a comment's
+blank line makes some clients dispatch an empty event and fail on it. A comment is never the first
+thing sent, because others take the first line for the first event.
 """
 
 import time
@@ -18,6 +18,18 @@ from ds4tui.server.hangup import ClientGone, until_hang_up
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
+DONE = b"data: [DONE]\n\n"
+
+
+def data_frame(value: Mapping[str, Any]) -> bytes:
+    return b"data: " + json_bytes(value) + b"\n\n"
+
+
+def event_frame(name: str, value: Mapping[str, Any]) -> bytes:
+    """For dialects whose clients look at `event:` lines."""
+    return b"event: " + name.encode() + b"\n" + data_frame(value)
+
+
 class EventWriter:
     """Writes events to one client; a write waits while the client reads too slowly."""
 
@@ -25,9 +37,6 @@ class EventWriter:
         self._send = send
         self.written_s = time.monotonic()
         """When something was last written (monotonic clock)."""
-
-    async def data(self, value: Mapping[str, Any]) -> None:
-        await self.raw(b"data: " + json_bytes(value) + b"\n\n")
 
     async def comment(self, text: str) -> None:
         await self.raw(f": {text}\n\n".encode())

@@ -357,3 +357,28 @@ def test_the_async_client(serve: Serve) -> None:
                 return "".join([c.choices[0].delta.content or "" async for c in stream])
 
     assert asyncio.run(ask()) == "Yes."
+
+
+def test_several_replies_differ_by_their_seeds_and_share_the_prompt(serve: Serve) -> None:
+    running = serve(FakeAssistant("Yes."))
+    fields: dict[str, Any] = {"model": "", "messages": HELLO, "n": 3, "seed": 5}
+    answer = running.client.chat.completions.create(**fields)
+    assert [(c.index, c.message.content) for c in answer.choices] == [(n, "Yes.") for n in range(3)]
+    assert [request.sampling.seed for request in running.engine.requests] == [5, 6, 7]
+    usage = answer.usage
+    assert usage is not None and usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    chunks = list(running.client.chat.completions.create(**fields, stream=True))
+    texts = ["", "", ""]
+    for choice in (c for chunk in chunks for c in chunk.choices):
+        texts[choice.index] += choice.delta.content or ""
+    assert texts == ["Yes."] * 3
+    ends = [c.index for chunk in chunks for c in chunk.choices if c.finish_reason == "stop"]
+    assert ends == [0, 1, 2]
+
+
+def test_a_header_says_what_was_kept_and_why(serve: Serve) -> None:
+    running = serve(FakeAssistant("Yes."))
+    raw = running.client.chat.completions.with_raw_response.create(model="", messages=HELLO)
+    kv = json.loads(raw.content)["kv"]
+    told = raw.headers["x-ds4tui-cache"]
+    assert told.startswith(f"{kv['kind']}; kept={kv['kept']}; evaluated={kv['evaluated']}; reason=")

@@ -11,7 +11,10 @@ from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, ToolChoice
 from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.engine.sampling_defaults import OwnSampling, SamplingDefaults
 from ds4tui.errors import RequestError
-from ds4tui.server.openai_chat import ChatCall, parse_chat
+from ds4tui.server.body import parse_object
+from ds4tui.server.call import Call
+from ds4tui.server.fields import Fields
+from ds4tui.server.openai_chat import parse_chat
 from tests.scale import scaled
 from tests.server.test_body import JSON
 
@@ -21,9 +24,13 @@ READ = {"type": "function", "function": {"name": "read", "description": "Reads."
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def parsed(**fields: Any) -> ChatCall:
+def _fields(body: bytes) -> Fields:
+    return Fields(parse_object(body))
+
+
+def parsed(**fields: Any) -> Call:
     body = {"messages": HELLO, **fields}
-    return parse_chat(json.dumps(body).encode(), SamplingDefaults(), VOCAB)
+    return parse_chat(_fields(json.dumps(body).encode()), SamplingDefaults(), VOCAB)
 
 
 def calling(call: dict[str, Any]) -> dict[str, Any]:
@@ -32,8 +39,8 @@ def calling(call: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_minimal_request_is_the_defaults() -> None:
     defaults = SamplingDefaults({"stop": ("x",)}, OwnSampling({"temperature": 0.2, "top_k": 20}))
-    call = parse_chat(json.dumps({"messages": HELLO}).encode(), defaults, VOCAB)
-    assert call == ChatCall(None, (Message("user", "Hello"),), defaults.params(), False, False)
+    call = parse_chat(_fields(json.dumps({"messages": HELLO}).encode()), defaults, VOCAB)
+    assert call == Call(None, defaults.params(), (Message("user", "Hello"),))
     assert (call.sampling.temperature, call.sampling.top_k, call.sampling.min_p) == (0.2, 20, 0)
 
 
@@ -82,8 +89,8 @@ def test_fields_that_change_nothing_are_accepted(harmless: dict[str, Any]) -> No
             "response_format.json_schema.schema",
             "must be an object",
         ),
-        ({"n": 2}, "n", "n = 1"),
-        ({"n": 0}, "n", "n = 1"),
+        ({"n": 17}, "n", "between 1 and 16"),
+        ({"n": 0}, "n", "between 1 and 16"),
         ({"audio": {"voice": "x"}}, "audio", "Audio"),
         ({"modalities": ["text", "audio"]}, "audio", "Audio"),
     ],
@@ -276,7 +283,7 @@ def test_the_newer_name_of_max_tokens_wins() -> None:
 
 def test_surrogate_pairs_stay_and_halves_are_replaced() -> None:
     body = b'{"messages": [{"role": "user", "content": "\\ud83d\\ude42 \\ude42 \\ud83d"}]}'
-    call = parse_chat(body, SamplingDefaults(), VOCAB)
+    call = parse_chat(_fields(body), SamplingDefaults(), VOCAB)
     assert call.messages[0].text == "\U0001f642 \ufffd \ufffd"
 
 
@@ -308,7 +315,7 @@ REQUEST = st.builds(
 @given(REQUEST)
 def test_any_json_is_a_call_or_a_clear_error(request: dict[str, Any]) -> None:
     try:
-        call = parse_chat(json.dumps(request).encode(), SamplingDefaults(), VOCAB)
+        call = parse_chat(_fields(json.dumps(request).encode()), SamplingDefaults(), VOCAB)
     except RequestError as error:
         assert error.param and error.message
     else:
