@@ -46,8 +46,8 @@ async def _changed(request: Request, change: _Change) -> Response:
     fields = Fields(parse_object(body or b"{}"))
     disk = service.assistant.disk
     if disk is None:
-        told = service.assistant.stats.disk
-        why = told.why_not if told is not None else "kv_disk is off"
+        stats = service.assistant.stats.disk
+        why = stats.why_not if stats is not None else "kv_disk is off"
         raise ApiError(409, f"Nothing is kept on disk here: {why}.", code="no_disk")
     told = await anyio.to_thread.run_sync(_told, change, disk, fields, service.shows_texts)
     return Response(json_bytes(told), media_type="application/json")

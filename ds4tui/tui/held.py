@@ -4,6 +4,7 @@ sessions there are, what was given up. Pure functions of the engine's stats."""
 from textual.content import Content
 
 from ds4tui.engine.stats import EngineStats, MemoryNote, SessionStats
+from ds4tui.tui.layout_map import COMMON_MARK, map_lines
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import (
     QUIET,
@@ -19,17 +20,18 @@ from ds4tui.tui.words import (
 
 # A panel has little room: the rest is in the decisions panel and the log.
 NOTES_SHOWN = 3
-COMMON_MARK = "┃"
 # What goes as a matter of course is no news, and the tripwire has a place of its own.
 _NO_NEWS = ("pruned", "thinned", "tripwire", "stored", "loaded", "missed", "adopted")
 
 
 def resident_section(stats: EngineStats, width: int) -> Content:
-    """What the session that worked last holds, with a mark where its prompt parted."""
+    """What the session that worked last holds, with a mark where its prompt parted, and what
+    that is of."""
     resident, context = stats.resident_tokens, stats.context_tokens
     lines = [
         row("resident", f"{resident:,} / {context:,} ({percent(resident, context)}%)"),
         resident_bar(stats, width),
+        *_map_of_last(stats, width),
         row("size", size_words(stats.kv_bytes)),
         row("weights", size_words(stats.weights_bytes)),
     ]
@@ -61,6 +63,18 @@ def held_section(stats: EngineStats, width: int) -> Content | None:
     return section("Held beside it", *lines)
 
 
+def _map_of_last(stats: EngineStats, width: int) -> list[Content]:
+    """What the rows are of, of the session that worked last."""
+    used = [s for s in stats.sessions if s.resident_tokens and s.layout]
+    if not used:
+        return []
+    last = max(used, key=lambda session: (bool(session.job_id), session.used_s))
+    decision = stats.decision
+    is_its = decision is not None and decision.session in (0, last.session)
+    common = decision.common if decision is not None and is_its else 0
+    return map_lines(last, common, width, has_legend=True)
+
+
 def held_bytes(stats: EngineStats) -> int:
     return stats.parked_bytes + stats.segment_bytes + stats.snapshot_bytes
 
@@ -88,6 +102,7 @@ def sessions_section(stats: EngineStats, width: int) -> Content | None:
     lines: list[Content] = []
     for session in stats.sessions:
         lines.append(_session_line(session))
+        lines += map_lines(session, 0, width)[:1]
         if session.what and session.resident_tokens:
             what = cut(f"  {what_words(session.what)}", width)
             lines.append(Content.styled(what, QUIET))

@@ -14,13 +14,13 @@ from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision, PrefillProgress, Usage
 from ds4tui.tui.disk import disk_rows
 from ds4tui.tui.held import (
-    COMMON_MARK,
     held_section,
     notes_section,
     resident_section,
     sessions_section,
     tripwire_section,
 )
+from ds4tui.tui.layout_map import COMMON_MARK
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import (
     HEADING,

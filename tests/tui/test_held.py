@@ -7,13 +7,13 @@ import pytest
 from ds4tui.engine.stats import EngineStats, MemoryNote, SessionStats
 from ds4tui.events import Decision
 from ds4tui.tui.held import (
-    COMMON_MARK,
     held_section,
     notes_section,
     resident_bar,
     sessions_section,
     tripwire_section,
 )
+from ds4tui.tui.layout_map import COMMON_MARK
 from ds4tui.tui.panels import PanelView, decision_words, dropped_words, kv_panel
 from ds4tui.tui.words import clock_words, short_count
 
