@@ -2,11 +2,12 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ds4tui.chat.compact import WORD, History, stand_in, stand_ins
-from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat.messages import Image, Message, ToolCall
 from tests.scale import scaled
 
 CALL = ToolCall("call_7", "read", '{"path": "a.txt"}')
@@ -48,3 +49,22 @@ def test_a_history_is_bounded_and_keeps_its_beginning_and_its_end(
     assert told[-2:] == tuple(map(shape, kinds[-2:]))
     assert told[:1] == tuple(map(shape, kinds[:1]))
     assert set(pairwise(told)) <= set(pairwise(map(shape, kinds)))
+
+
+@pytest.mark.parametrize(
+    ("text", "places", "shape"),
+    [
+        ("a b", (0, 0), ["image", "text"]),
+        ("a b", (3,), ["text", "image"]),
+        ("a b", (1, 2), ["text", "image", "text"]),
+        ("a b", (0, 1, 3), ["image", "text", "image"]),
+        ("", (0, 0, 0), ["image"]),
+    ],
+)
+def test_images_leave_their_places_only(
+    text: str, places: tuple[int, ...], shape: list[str]
+) -> None:
+    images = tuple(Image(b"secret", at) for at in places)
+    made = stand_in(Message("user", text, images=images))
+    kinds = ["image" if isinstance(e, Image) else "text" for e in made.elements()]
+    assert kinds == shape and all(image.data == b"" for image in made.images)

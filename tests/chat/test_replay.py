@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.chat.messages import Message, ToolCall
+from ds4tui.chat.messages import Image, Message, ToolCall
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.saved_replies import SavedReplies
@@ -375,3 +375,36 @@ def test_a_system_text_that_was_edited_is_told_as_it_is_now() -> None:
     more = [Message("assistant", "Yes."), Message("user", "And?")]
     told, told_again = sent_twice([*first, *more], [*again, *more])
     assert (told[0], told_again[0]) == (first[0], again[0])
+
+
+def shown(*files: bytes, at: int = 3) -> Message:
+    return Message("user", "So: what?", images=tuple(Image(data, at) for data in files))
+
+
+def test_a_reply_is_found_by_the_pictures_before_it() -> None:
+    replay = ReplayMemory()
+    replay.remember([shown(b"red")], "A cat.", (1, 2))
+    reply = Message("assistant", "A cat.")
+    others = [shown(b"blue"), shown(), shown(b"red", b"red"), shown(b"red", at=4)]
+    found = [replay.recall([m, reply])[1].sampled_ids for m in (shown(b"red"), *others)]
+    assert found == [(1, 2), None, None, None, None]
+
+
+def test_pictures_are_known_by_what_they_show_and_blanks_move_none() -> None:
+    replay = ReplayMemory(identity=lambda image: image.data.lower())
+    replay.recall([shown(b"red")], note=True)
+    replay.remember([shown(b"red")], "A cat.", (1, 2))
+    padded = Message("user", "  So: what? ", images=(Image(b"RED", 5, "again.png"),))
+    told = replay.recall([padded, Message("assistant", "A cat.")])
+    assert told[1].sampled_ids == (1, 2)
+    trailing = Message("user", "So: what?\n", images=(Image(b"RED", 3),))
+    first = replay.recall([trailing])[0]  # its text is that of the first time, its file its own
+    assert first == Message("user", "So: what?", images=(Image(b"RED", 3),))
+
+
+def test_files_of_pictures_are_not_held() -> None:
+    seen = SeenMessages()
+    seen.note(b"key", shown(bytes(10**6)))
+    first = seen.first(b"key")
+    assert first is not None and first.images == (Image(b"", 3),)
+    assert seen.nbytes < 10_000
