@@ -26,6 +26,16 @@ UNPACKED = FOLDER / "unpacked"
 FLOAT32_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 2, "lp": 2, "pb": 2}]
 
 
+# Prompts of families that see: texts, and which of two pictures (make/scenes.py).
+SCENES: dict[str, list[str | int]] = {
+    "start": [0, " so?"],
+    "two": ["a ", 0, " and ", 1, " differ?"],
+    "twice": ["a ", 0, " and ", 0, " differ?"],
+    "swapped": ["a ", 1, " and ", 0, " differ?"],
+    "touching": ["a", 0, 1, "!"],
+}
+
+
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -69,6 +79,13 @@ def unpack(name: str, digest: str) -> Path:
     partial.write_bytes(content)
     partial.replace(path)  # another test process may be doing the same
     return path
+
+
+@cache
+def scenes(name: str) -> dict[str, np.ndarray]:
+    """What make/scenes.py wrote of family `name`."""
+    with np.load(FOLDER / "scenes" / f"{name}.npz") as arrays:
+        return {key: arrays[key] for key in arrays.files}
 
 
 @cache
