@@ -1,6 +1,10 @@
 """Rows and bounded parts that a plan takes from disk, as the session's rebuild wants them."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+from typing import Generic, TypeVar
 
 from ds4tui.cache.kvarrays import HostPage
 from ds4tui.cache.kventries import FIRST_HOLDER_ID
@@ -8,25 +12,66 @@ from ds4tui.cache.kvstore import DiskTier
 from ds4tui.engine.disk_arrays import bounded_state, is_on_device, layer_rows
 from ds4tui.engine.state import BoundedState, LayerRows, LayerState
 
+T = TypeVar("T")
+
 
 def is_on_disk(holder_id: int) -> bool:
     """Whether a plan's holder or snapshot is the disk tier's."""
     return holder_id <= FIRST_HOLDER_ID
 
 
-class DiskRows:
-    """A page as a RowSource for a state of `layers`. It is read, whole and verified, when the
-    first rows are asked for, and let go with the last layer's: one page is in memory at a time.
-    """
+class Reading(Generic[T]):
+    """Something that is read on a thread of its own, begun at once; `result` waits for it, and
+    raises what reading raised."""
 
-    def __init__(self, disk: DiskTier, holder_id: int, layers: Sequence[LayerState]) -> None:
-        self._disk, self._holder_id = disk, holder_id
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._found: Future[T] = Future()
+        self._read = read
+        threading.Thread(target=self._run, name="kv-disk-reader", daemon=True).start()
+
+    def result(self) -> T:
+        return self._found.result()
+
+    def _run(self) -> None:
+        try:
+            found = self._read()
+        except BaseException as exc:  # the root of the thread: whoever waits gets it
+            self._found.set_exception(exc)
+        else:
+            self._found.set_result(found)
+
+
+class DiskRows:
+    """Rows [start, end) of a page as a RowSource for a state of `layers`. The page is read, whole
+    and verified, before the first rows are given, and let go with the last layer's; meanwhile
+    `following`, the page that is wanted next, is read: two are in memory at a time."""
+
+    def __init__(
+        self, disk: DiskTier, holder_id: int, start: int, end: int, layers: Sequence[LayerState]
+    ) -> None:
+        self._disk, self._wanted = disk, (holder_id, start, end)
+        self.following: DiskRows | None = None
+        self._reading: Reading[HostPage] | None = None
         self._on_device = [is_on_device(layer) for layer in layers]
         self._bounded = [layer.is_bounded for layer in layers]
         self._last = max(
             (i for i, is_bounded in enumerate(self._bounded) if not is_bounded), default=0
         )
         self._page: HostPage | None = None
+
+    def begin(self) -> None:
+        """Read it while other things are done."""
+        self._reading = Reading(self._read)
+
+    def _read(self) -> HostPage:
+        return self._disk.read_rows(*self._wanted)
+
+    def _taken(self) -> HostPage:
+        reading, self._reading = self._reading, None
+        found = self._read() if reading is None else reading.result()
+        if self.following is not None:
+            self.following.begin()
+        return found
 
     def has_rows(self, layer: int, start: int, end: int) -> bool:
         """Reads nothing: what a page of this model has follows from its layers."""
@@ -38,13 +83,21 @@ class DiskRows:
         if self._bounded[layer]:
             return None
         if self._page is None:
-            self._page = self._disk.read_rows(self._holder_id, start, end)
+            self._page = self._taken()
         found = self._page.rows(layer, start, end)
         if found is None:
             raise ValueError(f"A page without rows of layer {layer}.")
         if layer == self._last:
             self._page = None
         return layer_rows(found, self._on_device[layer])
+
+
+def begin_reading(pages: Sequence[DiskRows]) -> None:
+    """Those of a plan, in the order in which they are wanted."""
+    for page, following in pairwise(pages):
+        page.following = following
+    if pages:
+        pages[0].begin()
 
 
 def bounded_from_disk(

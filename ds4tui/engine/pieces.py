@@ -12,7 +12,7 @@ from ds4tui.cache.offers import HOLDER_LIVE, HeldRows
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan
 from ds4tui.cache.timeline import Timeline
-from ds4tui.engine.disk_rows import DiskRows, bounded_from_disk, is_on_disk
+from ds4tui.engine.disk_rows import DiskRows, begin_reading, bounded_from_disk, is_on_disk
 from ds4tui.engine.models.rows import Rows as ModelRows
 from ds4tui.errors import EngineError
 
@@ -128,7 +128,7 @@ def look_up(
         if part.holder in on_hand:
             return on_hand[part.holder]
         if disk is not None and is_on_disk(part.holder):
-            return DiskRows(disk, part.holder, layers)
+            return DiskRows(disk, part.holder, part.start, part.end, layers)
         return memory.handle(part.holder)
 
     snapshot_id = plan.snapshot_id
@@ -150,4 +150,5 @@ def look_up(
         ) from exc
     if any(found is None for found, _, _ in parts):
         raise EngineError("The rows that the plan takes are gone.", "Ask for a new plan.")
+    begin_reading([found for found, _, _ in parts if isinstance(found, DiskRows)])
     return Pieces(parts, bounded, from_disk)

@@ -99,7 +99,7 @@ def test_a_state_comes_back_from_disk_to_the_bit(kind: str, dtype: Any, tmp_path
     again = DiskTier(tmp_path / "kv", 1 << 30, b"one", floor_bytes=0)
     pages, snapshots = again.offers(timeline)
     layers = [make() for make in KINDS[kind]]
-    parts = [(DiskRows(again, p.holder_id, layers), p.start, p.end) for p in pages]
+    parts = [(DiskRows(again, p.holder_id, p.start, p.end, layers), p.start, p.end) for p in pages]
     found = bounded_from_disk(again, snapshots[-1].snapshot_id, layers) if snapshots else None
     fresh = ModelState(layers)
     fresh.rebuild(0, parts, found)
@@ -150,7 +150,7 @@ def test_a_part_of_a_page_is_that_part(tmp_path: Path) -> None:
     assert [(p.start, p.reach) for p in pages] == [(0, 20)]
     layers = [KVLayer(), KVLayer()]
     fresh = ModelState(layers)
-    fresh.rebuild(0, [(DiskRows(disk, pages[0].holder_id, layers), 0, 20)])
+    fresh.rebuild(0, [(DiskRows(disk, pages[0].holder_id, 0, 20, layers), 0, 20)])
     state.rewind(20)
     assert_same(fresh, state)
     disk.close(5.0)
