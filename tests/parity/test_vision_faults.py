@@ -8,18 +8,24 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models import decoder
+from ds4tui.engine.models.rotation import Rotation
 from ds4tui.engine.vision import encoder as towers
 from ds4tui.engine.vision import projectors
+from ds4tui.engine.vision.config import VisionConfig
 from ds4tui.engine.vision.layout import ImageBlock
 from ds4tui.engine.vision.projectors import Vectors
-from tests.golden.files import golden, golden_path
+from ds4tui.engine.vision.windows import Windows
+from tests.golden.files import families, golden, golden_path
 from tests.parity.checks import FELT, TOLERANCE
 from tests.parity.images import GoldenImage, encoder, golden_image, prepared_golden, walk_images
 from tests.parity.ours import load
 
-ALL = ["idefics3", "gemma3v", "qwen3vl", "qwen35v"]
-QWEN = ["qwen3vl", "qwen35v"]
+ALL = [name for name, facts in families().items() if facts["vision"]]
+QWEN = [name for name in ALL if name.startswith("qwen")]
+PLACED = ["qwen3vl", "qwen3vlmoe", "qwen35v"]  # whose patches have learnt positions
+TAPPED = ["qwen3vl", "qwen3vlmoe"]
 
 
 def gap_with(
@@ -140,17 +146,19 @@ def _fields(block: ImageBlock) -> dict[str, Any]:
     return {name: getattr(block, name) for name in names}
 
 
+@pytest.mark.parametrize("name", TAPPED)
 @pytest.mark.parametrize("change", [lambda parts: (), lambda parts: parts[::-1]])
 def test_what_is_added_behind_the_first_blocks_left_out_or_swapped(
+    name: str,
     change: Callable[[tuple[mx.array, ...]], tuple[mx.array, ...]],
 ) -> None:
     def changed(image: GoldenImage) -> GoldenImage:
         return replace(image, given=Vectors(image.given.rows, change(image.given.added)))
 
-    assert gap_with("qwen3vl", changed) > FELT
+    assert gap_with(name, changed) > FELT
 
 
-@pytest.mark.parametrize("name", QWEN)
+@pytest.mark.parametrize("name", PLACED)
 def test_positions_of_patches_not_resized(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(positions: mx.array, rows: int, columns: int) -> mx.array:
         side = round(positions.shape[0] ** 0.5)
@@ -180,7 +188,8 @@ def test_vectors_of_gemma_scaled_as_embeddings_are(monkeypatch: pytest.MonkeyPat
     assert gap_with("gemma3v", scaled) > FELT
 
 
-def test_what_is_added_for_rows_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", TAPPED)
+def test_what_is_added_for_rows_of_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row late."""
     right = decoder._image_rows
 
@@ -189,4 +198,68 @@ def test_what_is_added_for_rows_of_text(monkeypatch: pytest.MonkeyPatch) -> None
         return replace(made, added=tuple(np.roll(part, 1, axis=0) for part in made.added))
 
     monkeypatch.setattr(decoder, "_image_rows", late)
-    assert gap_with("qwen3vl") > FELT
+    assert gap_with(name) > FELT
+
+
+# -- qwen2.5vl's windows ---------------------------------------------------------------------------
+
+
+WINDOWS: dict[str, Callable[[int, int, int], Windows]] = {
+    "one patch wider": lambda rows, columns, side: RIGHT(rows, columns, side + 1),
+    "a vector narrower": lambda rows, columns, side: RIGHT(rows, columns, side - 2),
+    "all of it": lambda rows, columns, side: RIGHT(rows, columns, max(rows, columns)),
+    "columns before rows": lambda rows, columns, side: replace(
+        RIGHT(rows, columns, side),
+        order=np.arange(rows * columns).reshape(rows, -1).T[:, ::-1].reshape(-1),
+    ),
+    "rows as they come": lambda rows, columns, side: replace(
+        RIGHT(rows, columns, side), order=np.arange(rows * columns)
+    ),
+    "a row off": lambda rows, columns, side: replace(
+        RIGHT(rows, columns, side), order=np.roll(RIGHT(rows, columns, side).order, 1)
+    ),
+}
+RIGHT = Windows.of
+
+
+@pytest.mark.parametrize("fault", WINDOWS)
+def test_wrong_windows(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Windows, "of", staticmethod(WINDOWS[fault]))
+    assert gap_with("qwen25vl") > FELT
+
+
+def test_rows_that_are_not_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Windows, "back", property(lambda self: np.arange(len(self.order))))
+    assert gap_with("qwen25vl") > FELT
+
+
+def gap_of_config(name: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> float:
+    """Of an encoder whose file is read wrongly."""
+    right = VisionConfig.of.__func__  # type: ignore[attr-defined]
+
+    def wrong(cls: type, gguf: GGUFFile) -> VisionConfig:
+        config: VisionConfig = right(cls, gguf)
+        return replace(config, **changes)
+
+    monkeypatch.setattr(VisionConfig, "of", classmethod(wrong))
+    return gap_with(name)
+
+
+@pytest.mark.parametrize("every", [1, 3, 4])
+def test_other_blocks_that_see_the_whole(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gap_of_config("qwen25vl", monkeypatch, whole_every=every) > FELT
+
+
+def test_the_other_gelu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gap_of_config("qwen2vl", monkeypatch, activation="gelu") > TOLERANCE
+
+
+def test_the_other_gelu_of_gated_feed_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gap_of_config("qwen25vl", monkeypatch, activation="gelu") > FELT
+
+
+@pytest.mark.parametrize("name", ["qwen2vl", "qwen25vl"])
+def test_pairs_that_turn_in_turn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in later families, where these have sections."""
+    monkeypatch.setattr(Rotation, "in_sections", Rotation.interleaved)
+    assert gap_with(name) > TOLERANCE
