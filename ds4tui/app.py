@@ -23,11 +23,14 @@ from textual.timer import Timer
 from textual.widgets import Footer
 
 from ds4tui.assistant import ModelInfo
+from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
+from ds4tui.pictures.folder import newest_screenshots
+from ds4tui.pictures.paths import quoted
 from ds4tui.tui import commands, wording
 from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.chat_view import ChatView
@@ -36,13 +39,16 @@ from ds4tui.tui.commands import Command
 from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
+from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.messages import LinkChosen
 from ds4tui.tui.meters import Header, KVPanel, Meter
 from ds4tui.tui.model_slot import ModelSlot
 from ds4tui.tui.panels import PanelView
 from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
+from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.help import HelpScreen
+from ds4tui.tui.screens.picture import PictureScreen
 from ds4tui.tui.screens.pull import PullScreen
 from ds4tui.tui.screens.resume import ResumeScreen
 from ds4tui.tui.server_switch import ServerSwitch
@@ -87,6 +93,7 @@ class Ds4App(App[None], inherit_bindings=False):
         model_name: str | None = None,
         continue_last: bool = False,
         check_model: CheckModel = lambda name: None,
+        way: Way = Way.TEXT,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -94,6 +101,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._continue_last = continue_last
         self._pull_model = pull_model
         self._check_model = check_model
+        self._way = way
         self._asked_to_stop_agents_for = ""
         self._told_causes: set[str] = set()
         self._journal = Journal(store, self._tell_store_problem)
@@ -112,7 +120,7 @@ class Ds4App(App[None], inherit_bindings=False):
         yield Header(id="header")
         with Horizontal(id="main"):
             panels = (DecisionsView(id="decisions"), DiskView(id="disk"))
-            yield ChatView(self._settings, self._journal, panels=panels)
+            yield ChatView(self._settings, self._journal, self._way, panels)
             yield KVPanel(id="panel")
         yield Footer()
 
@@ -136,7 +144,8 @@ class Ds4App(App[None], inherit_bindings=False):
         if problem is not None:
             self._tell_store_problem(problem)
         try:
-            self.chat_view.restore(await self._journal.ask(lambda store: store.take_draft()))
+            draft = await self._journal.ask(lambda store: store.take_draft())
+            self.chat_view.restore(draft)
             if self._continue_last:
                 latest = await self._journal.ask(lambda store: store.latest())
                 if latest is None:
@@ -173,6 +182,21 @@ class Ds4App(App[None], inherit_bindings=False):
 
     async def set_system(self, text: str) -> None:
         await self.chat_view.set_system(text)
+
+    async def add_picture(self, paths: str) -> None:
+        if paths:
+            await self.chat_view.add_pictures(paths)
+            return
+        folder, found = await in_thread("ds4tui-folder", newest_screenshots)
+        if not found:
+            self.notify(wording.no_pictures(folder))
+            return
+        chosen = await self.push_screen_wait(PictureScreen(folder, found))
+        if chosen is not None:
+            await self.chat_view.add_pictures(quoted(str(chosen)))
+
+    async def take_screenshot(self) -> None:
+        await self.chat_view.add_screenshot()
 
     async def open_named_model(self, name: str) -> None:
         before = self._slot.assistant.info if self._slot.assistant else None
@@ -377,6 +401,10 @@ class Ds4App(App[None], inherit_bindings=False):
             self._asked_to_quit_s = time.monotonic()
             self.notify(wording.second_press(self.is_busy), timeout=SECOND_PRESS_S)
 
+    @on(Prompt.CopyWanted)
+    async def _copy_cut(self, event: Prompt.CopyWanted) -> None:
+        await self._copy(event.text, "The text")
+
     def copy_to_clipboard(self, text: str) -> None:
         self.run_worker(self._copy(text, "The text"))
 
@@ -494,9 +522,9 @@ class Ds4App(App[None], inherit_bindings=False):
 
     async def on_unmount(self) -> None:
         if not self._is_closed:  # the app ends by an error
-            await self._close("")
+            await self._close(Message("user", ""))
 
-    async def _close(self, draft: str) -> None:
+    async def _close(self, draft: Message) -> None:
         self._is_closed = True
         await self._server.stop()
         await self._slot.close()

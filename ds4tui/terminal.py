@@ -10,12 +10,14 @@ from ds4tui.library.pull import pull
 from ds4tui.library.resolve import resolve_model
 from ds4tui.opening import open_assistant
 from ds4tui.serve import start_server
+from ds4tui.tui.graphics import asked_way
 
 
 def open_app(settings: Settings, continue_last: bool) -> int:
     """The exit code. Conversations that cannot be opened are told in the app, which then keeps
     nothing."""
     with closing(ConversationStore.open_or_memory(settings.database_path)) as store:
+        # The terminal is asked here: once the app runs, what it answers are keys.
         app = Ds4App(
             settings,
             store,
@@ -25,6 +27,7 @@ def open_app(settings: Settings, continue_last: bool) -> int:
             model_name=settings.model,
             continue_last=continue_last,
             check_model=lambda name: check_model(name, settings),
+            way=asked_way(),
         )
         app.run()
     return app.return_code or 0

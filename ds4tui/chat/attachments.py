@@ -33,20 +33,52 @@ def media_type(data: bytes) -> str:
     return next((kind for start, kind in _BEGINNINGS if data.startswith(start)), _UNKNOWN)
 
 
+def is_picture(data: bytes) -> bool:
+    """Whether it begins as a picture file does."""
+    return media_type(data) != _UNKNOWN
+
+
 def keep(db: sqlite3.Connection, message_id: int, images: Sequence[Image]) -> None:
     """Write the images of a message that has none yet."""
     for number, image in enumerate(images):
-        digest = hashlib.blake2b(image.data, digest_size=32).hexdigest()
-        db.execute(
-            "INSERT OR IGNORE INTO attachments VALUES (?, ?, ?, ?)",
-            (digest, media_type(image.data), image.data, time.time()),
-        )
-        name = image.name.encode("utf-8", "replace").decode("utf-8")
         db.execute(
             "INSERT INTO message_attachments (message_id, position, hash, at, name)"
             " VALUES (?, ?, ?, ?, ?)",
-            (message_id, number, digest, image.at, name),
+            (message_id, number, _keep_file(db, image), image.at, _storable(image.name)),
         )
+
+
+def keep_of_draft(db: sqlite3.Connection, images: Sequence[Image]) -> None:
+    """Write the images of the draft in the place of those that it had."""
+    db.execute("DELETE FROM draft_attachments")
+    for number, image in enumerate(images):
+        db.execute(
+            "INSERT INTO draft_attachments (position, hash, at, name) VALUES (?, ?, ?, ?)",
+            (number, _keep_file(db, image), image.at, _storable(image.name)),
+        )
+
+
+def take_of_draft(db: sqlite3.Connection) -> tuple[Image, ...]:
+    """The images of the draft, which has none from then on."""
+    rows = db.execute(
+        "SELECT a.content, d.at, d.name FROM draft_attachments d"
+        " JOIN attachments a ON a.hash = d.hash ORDER BY d.position"
+    ).fetchall()
+    db.execute("DELETE FROM draft_attachments")
+    return tuple(Image(*row) for row in rows)
+
+
+def _keep_file(db: sqlite3.Connection, image: Image) -> str:
+    digest = hashlib.blake2b(image.data, digest_size=32).hexdigest()
+    db.execute(
+        "INSERT OR IGNORE INTO attachments VALUES (?, ?, ?, ?)",
+        (digest, media_type(image.data), image.data, time.time()),
+    )
+    return digest
+
+
+def _storable(name: str) -> str:
+    return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def images_of(

@@ -93,12 +93,26 @@ def _places_of_images(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE message_attachments ADD COLUMN name TEXT NOT NULL DEFAULT ''")
 
 
+def _images_of_drafts(db: sqlite3.Connection) -> None:
+    db.execute(
+        """
+        CREATE TABLE draft_attachments (
+            position INTEGER PRIMARY KEY,
+            hash TEXT NOT NULL REFERENCES attachments (hash),
+            at INTEGER NOT NULL,
+            name TEXT NOT NULL
+        )
+        """
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
     ("0003_draft", _draft),
     ("0004_tool_calls", _tool_calls),
     ("0005_places_of_images", _places_of_images),
+    ("0006_images_of_drafts", _images_of_drafts),
 )
 
 

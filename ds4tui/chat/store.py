@@ -245,16 +245,18 @@ class ConversationStore:
 
     # The draft
 
-    def keep_draft(self, text: str) -> None:
-        """Keep what was typed and not sent when the app ended."""
+    def keep_draft(self, draft: Message) -> None:
+        """Keep what was typed (its text and images) and not sent when the app ended."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO draft VALUES (1, ?)", (_storable(text),))
+            db.execute("INSERT OR REPLACE INTO draft VALUES (1, ?)", (_storable(draft.text),))
+            attachments.keep_of_draft(db, draft.images)
 
-    def take_draft(self) -> str:
-        """What `keep_draft` kept, once: it belongs to the app that asks first."""
+    def take_draft(self) -> Message:
+        """What `keep_draft` kept, once: it belongs to the app that asks first. Else an empty one."""
         with self._transaction() as db:
-            row = db.execute("DELETE FROM draft WHERE text != '' RETURNING text").fetchone()
-        return str(row[0]) if row else ""
+            row = db.execute("DELETE FROM draft RETURNING text").fetchone()
+            images = attachments.take_of_draft(db)
+        return Message("user", str(row[0]) if row else "", images=images)
 
     # Inside
 

@@ -52,6 +52,15 @@ def newest(folder: Path, most: int = NEWEST) -> tuple[Listed, ...]:
     return tuple(sorted(found, key=lambda each: each.changed_s, reverse=True)[:most])
 
 
+def newest_screenshots() -> tuple[Path, tuple[Listed, ...]]:
+    """The folder of this machine's screenshots, and the newest pictures there, if any."""
+    folder = screenshots_folder()
+    try:
+        return folder, newest(folder)
+    except OSError:
+        return folder, ()
+
+
 def _listed(entry: os.DirEntry[str]) -> list[Listed]:
     try:
         stat = entry.stat()

@@ -51,8 +51,9 @@ def _migrates(path: Path) -> str:
     store = ConversationStore(path)
     try:
         expect(store.load(1).title == "old", "what it held is gone")
-        store.keep_draft("draft")
-        expect(store.take_draft() == "draft", "the draft is another")
+        draft = Message("user", "draft")
+        store.keep_draft(draft)
+        expect(store.take_draft() == draft, "the draft is another")
     finally:
         store.close()
     return f"{len(MIGRATIONS)} steps"

@@ -15,12 +15,18 @@ from textual.widget import Widget
 from textual.widgets import OptionList, TextArea
 
 from ds4tui.assistant import Assistant
+from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error
+from ds4tui.pictures.paths import completions
 from ds4tui.tui import commands, wording
+from ds4tui.tui.attaching import Attaching
+from ds4tui.tui.background import in_thread
 from ds4tui.tui.commands import Command
 from ds4tui.tui.completion import CompletionList
+from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import Journal
+from ds4tui.tui.labels import Mention
 from ds4tui.tui.messages import Notice, NoticeKind, Warned
 from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import OpenChat
@@ -29,6 +35,8 @@ from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.system_prompt import cost_of_change
 from ds4tui.tui.transcript import Transcript
 from ds4tui.tui.turn import Turn, TurnEnd
+
+TOLD_S = 12.0  # a reason and what to do about it take their time
 
 
 class ChatView(Vertical):
@@ -52,6 +60,7 @@ class ChatView(Vertical):
         self,
         settings: Settings,
         journal: Journal,
+        way: Way = Way.TEXT,
         panels: Sequence[Widget] = (),
     ) -> None:
         """`panels` share the room of the transcript."""
@@ -70,9 +79,10 @@ class ChatView(Vertical):
         self._entered = ""  # the text of a command that the app has not answered yet
         self._idle = asyncio.Event()
         self._idle.set()
-        self._transcript = Transcript(id="transcript")
+        self._transcript = Transcript("transcript", way)
         self._completions = CompletionList(id="completions")
         self._prompt = Prompt(id="prompt")
+        self._attaching = Attaching(self._prompt, self._say_for_a_moment, self.tell_error)
 
     def compose(self) -> ComposeResult:
         with Container(id="upper"):  # the prompt stays below it
@@ -93,8 +103,8 @@ class ChatView(Vertical):
         return self._turn is not None
 
     @property
-    def draft(self) -> str:
-        return self._prompt.text
+    def draft(self) -> ChatMessage:
+        return self._attaching.shelf.parted(self._prompt.text)
 
     @property
     def last_answer(self) -> str:
@@ -103,6 +113,10 @@ class ChatView(Vertical):
     def use(self, assistant: Assistant | None, opening: str) -> None:
         """Ask `assistant` from now on; `opening` is the model being opened, "" if none is."""
         self._assistant, self._opening = assistant, opening
+        queued = self._queued
+        self._attaching.use(assistant)
+        self._transcript.tokens_of = self._attaching.shelf.tokens_of
+        self._queued = self._prompt.text if queued else ""
         self._show_state()
         if self._queued and assistant is not None:
             self._send_queued()
@@ -133,7 +147,7 @@ class ChatView(Vertical):
 
     async def start_new(self) -> None:
         self.chat = OpenChat(system=self._settings.system)
-        self._asked = []
+        self._remember_only([])
         await self._transcript.clear()
         self._tell_changed()
 
@@ -141,10 +155,11 @@ class ChatView(Vertical):
         """Show a stored conversation at once. Raises StoreError."""
         stored = await self._journal.ask(lambda store: store.load(conversation_id))
         self.chat, unanswered = OpenChat.of(stored)
-        self._asked = [m.message.text for m in self.chat.path if m.message.role == "user"]
+        asked = (m.message for m in self.chat.path if m.message.role == "user")
+        self._remember_only([self._attaching.shelf.joined(question) for question in asked])
         await self._transcript.show(self.chat.path)
         self._tell_changed()
-        if unanswered and self.restore(unanswered):
+        if unanswered is not None and self.restore(unanswered):
             self.notify(wording.UNANSWERED, timeout=8)
         self.run_worker(self._transcript.enrich(), group="enrich", exclusive=True)
 
@@ -166,12 +181,27 @@ class ChatView(Vertical):
     def focus_prompt(self) -> None:
         self._prompt.focus()
 
-    def restore(self, text: str) -> bool:
-        """Put `text` into the prompt unless something stands there; whether it did."""
+    def restore(self, question: ChatMessage) -> bool:
+        """Put `question` into the prompt unless something stands there; whether it did."""
+        text = self._attaching.shelf.joined(question)
         if not text or self._prompt.text:
             return False
         self._prompt.put(text)
         return True
+
+    async def add_pictures(self, paths: str) -> None:
+        """Put the picture files that `paths` names into the prompt. Raises UsageError; then, and
+        if they are refused, what was asked for stands in an empty prompt."""
+        is_added = False
+        try:
+            is_added = await self._attaching.add_named(paths)
+        finally:
+            if not is_added:
+                self.restore(ChatMessage("user", f"/image {paths}"))
+
+    async def add_screenshot(self) -> None:
+        """Have the person choose a part of the screen. Raises UsageError where nothing can."""
+        await self._attaching.add_screenshot()
 
     async def say(self, message: str, hint: str = "", kind: NoticeKind = "information") -> None:
         """Say something in the transcript."""
@@ -196,7 +226,7 @@ class ChatView(Vertical):
         self._show_completions()
         parsed = commands.parse(event.text)
         if parsed is None:
-            self._send_or_queue(event.text)
+            self._send_when_whole(event.text)
             return
         command, name, argument = parsed
         if command is None:
@@ -204,6 +234,22 @@ class ChatView(Vertical):
             self._prompt.give_back(event.text)
         else:
             self._enter(command, argument, event.text)
+
+    def _send_when_whole(self, text: str) -> None:
+        """Send, or wait for the pictures that are on their way or are mentioned."""
+        if self._attaching.is_holding:  # one at a time: this one is for later
+            self._prompt.give_back(text)
+        elif self._attaching.is_at_work or self._attaching.may_mention(text):
+            self.run_worker(self._send_whole(text))
+        else:
+            self._send_or_queue(text)
+
+    async def _send_whole(self, text: str) -> None:
+        whole, is_ready = await self._attaching.whole(text)
+        if is_ready:
+            self._send_or_queue(whole)
+        else:
+            self._prompt.give_back(whole)
 
     def _enter(self, command: Command, argument: str, text: str) -> None:
         """Ask the app to run a command; the text comes back if the app does not."""
@@ -223,15 +269,29 @@ class ChatView(Vertical):
             self._completions.display = self._prompt.is_completing = False
         elif event.key in ("up", "down"):
             self._completions.move(-1 if event.key == "up" else 1)
+        elif self._completions.is_of_paths:
+            self._choose_path()
         elif event.key == "tab":
-            if (command := self._completions.chosen) is not None:
-                self._prompt.put(f"/{command.name} ")
+            chosen = self._completions.chosen
+            if chosen is not None and chosen.command is not None:
+                self._prompt.put(f"/{chosen.command.name} ")
         else:
             self._choose(event.text)
 
+    def _choose_path(self) -> None:
+        """Put the chosen path in the place of what was typed of it, or, of a picture, itself."""
+        chosen, mention = self._completions.chosen, self._prompt.mention
+        self._completions.display = self._prompt.is_completing = False
+        if chosen is None or mention is None:
+            return
+        self._prompt.put_mention(mention, chosen.mention)
+        if not chosen.is_folder:
+            read = self._attaching.read_mention(chosen.mention)
+            self.run_worker(self._attaching.begun(read))
+
     def _choose(self, text: str) -> None:
         """Enter in the list of completions, with `text` taken out of the prompt."""
-        command = self._completions.chosen_for(text)
+        command = self._completions.command_for(text)
         if command is None:  # the list was of a text that stands there no more
             self._submit(Prompt.Submitted(text))
             return
@@ -253,7 +313,29 @@ class ChatView(Vertical):
             self._unqueue()
 
     def _show_completions(self) -> None:
-        self._prompt.is_completing = self._completions.offer(self._prompt.text)
+        is_command = self._completions.offer_commands(self._prompt.text)
+        self._prompt.is_completing = is_command
+        mention = None if is_command or self._attaching.refusal else self._prompt.mention
+        if mention is not None:
+            self.run_worker(self._list_paths(mention), group="paths", exclusive=True)
+
+    async def _list_paths(self, mention: Mention) -> None:
+        found = await in_thread("ds4tui-paths", lambda: completions(mention.path))
+        if self._prompt.mention == mention:
+            self._prompt.is_completing = self._completions.offer_paths(found)
+
+    @on(Prompt.PasteWanted)
+    def _paste(self, event: Prompt.PasteWanted) -> None:
+        event.stop()
+        self.run_worker(self._attaching.begun(self._attaching.paste(event.is_asked)))
+
+    @on(Prompt.Dropped)
+    def _drop(self, event: Prompt.Dropped) -> None:
+        event.stop()
+        self.run_worker(self._attaching.begun(self._attaching.drop(event.text)))
+
+    def _say_for_a_moment(self, words: str) -> None:
+        self.notify(words, severity="warning", timeout=TOLD_S)
 
     @on(Prompt.Scroll)
     async def _scroll(self, event: Prompt.Scroll) -> None:
@@ -283,6 +365,9 @@ class ChatView(Vertical):
 
     def _send_or_queue(self, text: str) -> None:
         can_send = not self.is_busy and not self._opening and self._assistant is not None
+        if self._is_refused(text):
+            self._prompt.give_back(text)
+            return
         if text.strip() and can_send:
             self._send(text)
             return
@@ -295,7 +380,18 @@ class ChatView(Vertical):
         else:
             self.post_message(self.ModelWanted())
 
+    def _is_refused(self, text: str) -> bool:
+        """Whether `text` has pictures and the open model takes none, which is told then."""
+        refusal = self._attaching.refusal
+        is_refused = bool(refusal and self._attaching.shelf.found(text))
+        if is_refused:
+            self._say_for_a_moment(refusal)
+        return is_refused
+
     def _send_queued(self) -> None:
+        if self._is_refused(self._queued):
+            self._unqueue()
+            return
         text, self._queued = self._queued, ""
         self._prompt.drop_front(text)
         self._send(text)
@@ -306,13 +402,14 @@ class ChatView(Vertical):
         self._sent_system = self.chat.system
         if self._asked[-1:] != [text]:
             self._asked = [*self._asked, text]
-        self._turn = Turn(text, self.chat, self._assistant, sampling, self._journal)
+        question = self._attaching.shelf.parted(text)
+        self._turn = Turn(question, self.chat, self._assistant, sampling, self._journal)
         self._idle.clear()
         self._tell_changed()
         self.run_worker(self._answer(self._turn), group="turn")
 
     async def _answer(self, turn: Turn) -> None:
-        await self._transcript.add_question(turn.question)
+        await self._transcript.add_question(turn.question.text, turn.question.images)
         answer = await self._transcript.add_answer()
         end = await turn.run(answer)
         self._last_job_id = turn.job_id
@@ -334,6 +431,11 @@ class ChatView(Vertical):
             self._send_queued()
         elif not end.answered:
             self.restore(end.question)
+
+    def _remember_only(self, asked: list[str]) -> None:
+        """Another conversation is shown: Up brings back what was asked in it."""
+        self._asked = asked
+        self._attaching.shelf.keep_only([self._prompt.text, *asked])
 
     def _unqueue(self) -> None:
         self._queued = ""

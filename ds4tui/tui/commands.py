@@ -23,6 +23,8 @@ class CommandHost(Protocol):
     def new_chat(self) -> Any: ...
     def choose_conversation(self) -> Any: ...
     def set_system(self, text: str) -> Any: ...
+    def add_picture(self, paths: str) -> Any: ...
+    def take_screenshot(self) -> Any: ...
     def open_named_model(self, name: str) -> Any: ...
     def switch_server(self) -> Any: ...
     def copy_answer(self) -> Any: ...
@@ -96,6 +98,18 @@ COMMANDS: tuple[Command, ...] = (
         aliases=("why",),
     ),
     Command(
+        "image",
+        "put pictures into the prompt (nothing: list the newest screenshots)",
+        lambda host, text: host.add_picture(text),
+        argument="PATH...",
+    ),
+    Command(
+        "screenshot",
+        "take a screenshot with the system's own program",
+        lambda host, text: host.take_screenshot(),
+        aliases=("capture",),
+    ),
+    Command(
         "disk",
         "show or hide the disk: what is stored, in which room, and what went wrong",
         lambda host, text: host.switch_disk(),
@@ -145,6 +159,9 @@ COMMANDS: tuple[Command, ...] = (
 OTHER_KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "send; while an answer is written: send when it is done"),
     ("shift+enter, alt+enter, ctrl+j", "new line"),
+    ("ctrl+v", "paste: the clipboard's picture, or else what was copied here"),
+    ("@", "in the prompt: complete the path of a picture"),
+    ("backspace", "behind a picture in the prompt: take all of it out"),
     ("up, down", "in an empty prompt: bring back what was sent"),
     ("pageup, pagedown", "scroll the conversation by a page"),
     ("ctrl+up, ctrl+down", "scroll it by a line"),

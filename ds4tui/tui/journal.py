@@ -34,7 +34,7 @@ class Journal:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, lambda: call(self.store))
 
-    async def begin_turn(self, chat: OpenChat, question: str) -> tuple[int, int]:
+    async def begin_turn(self, chat: OpenChat, question: Message) -> tuple[int, int]:
         """Keep `question` (and the conversation, if it is new) before work on it starts.
 
         Returns the ids of the question and of its answer. Never fails: see the module's text.
@@ -87,10 +87,10 @@ class Journal:
             except StoreError as exc:
                 self._on_problem(exc)
 
-    async def close(self, draft: str = "") -> None:
+    async def close(self, draft: Message) -> None:
         """Wait for what was handed in, keep the draft, close the store."""
         try:
-            if draft.strip():
+            if draft.text.strip() or draft.images:
                 await self.ask(lambda store: store.keep_draft(draft))
         except StoreError:
             log.warning("the draft could not be kept", exc_info=True)
@@ -115,8 +115,8 @@ def _log_failure(written: asyncio.Future[None]) -> None:
         log.warning("an answer's progress could not be kept", exc_info=written.exception())
 
 
-def _begin_turn(store: ConversationStore, chat: OpenChat, question: str) -> tuple[int, int]:
+def _begin_turn(store: ConversationStore, chat: OpenChat, question: Message) -> tuple[int, int]:
     if chat.id is None:
         chat.name_after(question)
         chat.id = store.create(chat.title, chat.model, chat.system).id
-    return store.begin_turn(chat.id, chat.leaf_id, Message("user", question))
+    return store.begin_turn(chat.id, chat.leaf_id, question)

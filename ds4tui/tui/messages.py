@@ -5,6 +5,7 @@ was written, without Markdown, and its footer).
 """
 
 import logging
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from textual import on
@@ -16,7 +17,10 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
+from ds4tui.chat.messages import Image
 from ds4tui.tui.markdown import AnswerMarkdown
+from ds4tui.tui.previews import Previews
+from ds4tui.tui.shelf import TokensOf
 from ds4tui.tui.terminal_text import harmless
 from ds4tui.tui.words import QUIET
 
@@ -50,6 +54,24 @@ class Question(Static):
     def set_aside(self) -> None:
         """Show that the question is no part of the conversation."""
         self.add_class("aside")
+
+
+class PictureQuestion(Vertical):
+    """A question with pictures: its words over them."""
+
+    def __init__(self, text: str, images: Sequence[Image], tokens_of: TokensOf) -> None:
+        super().__init__(classes="pictures-asked")
+        self._question = Question(text)
+        self._question.display = bool(text.strip())
+        self.previews = Previews(images, tokens_of)
+
+    def compose(self) -> ComposeResult:
+        yield self._question
+        yield self.previews
+
+    def set_aside(self) -> None:
+        self.add_class("aside")
+        self._question.set_aside()
 
 
 NoticeKind = Literal["information", "warning", "error"]

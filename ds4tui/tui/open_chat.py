@@ -28,31 +28,32 @@ class OpenChat:
     path: list[StoredMessage] = field(default_factory=list)
 
     @classmethod
-    def of(cls, stored: Conversation) -> tuple["OpenChat", str]:
-        """A loaded conversation, and the question at its end that got no answer ("" if none).
+    def of(cls, stored: Conversation) -> tuple["OpenChat", Message | None]:
+        """A loaded conversation, and the question at its end that got no answer (None if none).
 
         Such a question is taken off the path: the app puts it back into the prompt.
         """
         path = list(stored.path)
-        unanswered = ""
+        unanswered = None
         if path and path[-1].status == "partial" and not path[-1].message.text:
             path.pop()
-            unanswered = path.pop().message.text if path else ""
+            unanswered = path.pop().message if path else None
         return cls(stored.title, stored.model, stored.system, stored.id, path), unanswered
 
     @property
     def leaf_id(self) -> int | None:
         return self.path[-1].id if self.path else None
 
-    def name_after(self, question: str) -> None:
-        self.title = title_of(question)
+    def name_after(self, question: Message) -> None:
+        names = (image.name for image in question.images)
+        self.title = title_of(question.text) or title_of(next(names, ""))
 
-    def messages(self, question: str, info: ModelInfo) -> list[Message]:
+    def messages(self, question: Message, info: ModelInfo) -> list[Message]:
         """What the model is asked: system prompt, path, question. Sampled ids are handed on
         only to the model whose ids they are."""
         asked = [Message("system", self.system)] if self.system else []
         asked += [_for_model(stored, ids_key(info)) for stored in self.path]
-        return [*asked, Message("user", question)]
+        return [*asked, question]
 
     def add(self, store: ConversationStore, stored: StoredMessage) -> None:
         """Add a message to `store` and to the end of the path."""

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
+from rich.style import Style
+from rich.text import Text
 from textual import events
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
+from textual.document._document import EditResult, Selection
+from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import TextArea
 
+from ds4tui.pictures.paths import may_be_a_drop
 from ds4tui.tui import whole_pastes  # noqa: F401  (pastes come whole once it is loaded)
+from ds4tui.tui.labels import FindLabels, Mention, beside, mention_before, no_labels, widened
 from ds4tui.tui.terminal_text import pasted
 
 NEWLINE_KEYS = ("shift+enter", "alt+enter", "ctrl+j")
@@ -30,6 +36,10 @@ SCROLL_KEYS = {
     "ctrl+home": "home",
     "ctrl+end": "end",
 }
+
+
+# Told without colour, too: every theme and NO_COLOR show it.
+LABEL_STYLE = Style(bold=True, reverse=True)
 
 
 class _LegacyKeys(Enum):
@@ -67,6 +77,23 @@ class Prompt(TextArea):
     @dataclass
     class CopyWanted(Message):
         text: str
+
+    class PasteWanted(Message):
+        """Ctrl+V: what is on the clipboard is to come in. `is_asked` is False for a paste of
+        nothing, which is what some terminals make of a picture there."""
+
+        def __init__(self, is_asked: bool) -> None:
+            super().__init__()
+            self.is_asked = is_asked
+
+    @dataclass
+    class Dropped(Message):
+        """`text` was pasted, stands in the prompt, and looks like paths of dropped files."""
+
+        text: str
+
+    find_labels: FindLabels = staticmethod(no_labels)
+    """Where the labels of pictures lie in a line; each is one unit for every key."""
 
     def __init__(self, id: str) -> None:
         super().__init__(
@@ -106,6 +133,54 @@ class Prompt(TextArea):
         self.text = text
         self.move_cursor(self.document.end)
 
+    @property
+    def mention(self) -> Mention | None:
+        """The @path that is typed, the cursor at its end."""
+        if not self.selection.is_empty:
+            return None
+        row, column = self.cursor_location
+        return mention_before(self.document.get_line(row)[:column])
+
+    def put_mention(self, mention: Mention, text: str) -> None:
+        """Put `text` in the place of `mention`, which ends at the cursor."""
+        row, column = self.cursor_location
+        self.replace(text, (row, column - mention.length), (row, column))
+        self.move_cursor((row, column - mention.length + len(text)))
+
+    def put_label(self, label: str) -> None:
+        """Put the label of a picture at the cursor, with a space behind it, as one change."""
+        row, column = self.cursor_location
+        before = self.document.get_line(row)[:column]
+        gap = "" if not before or before[-1].isspace() else " "
+        # Labels that stand here are kept: what is selected is what goes.
+        if result := self._replace_via_keyboard(f"{gap}{label} ", *self.selection):
+            self.move_cursor(result.end_location)
+
+    def exchange(self, old: str, new: str) -> bool:
+        """Put `new` in the place of the last `old`, as one change; whether there was one."""
+        before, found, _ = self.text.rpartition(old)
+        if found:
+            self.replace(new, _end_of(before), _end_of(before + found))
+        return bool(found)
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Every change comes through here: a label is never torn."""
+        lines = self.document.lines
+        edit.from_location, edit.to_location = widened(
+            lines, edit.top, edit.bottom, self.find_labels
+        )
+        return super().edit(edit)
+
+    def validate_selection(self, selection: Selection) -> Selection:
+        lines, before = self.document.lines, self.selection.end
+        return Selection(*(beside(lines, place, before, self.find_labels) for place in selection))
+
+    def get_line(self, line_index: int) -> Text:
+        line = super().get_line(line_index)
+        for start, end in self.find_labels(line.plain):
+            line.stylize(LABEL_STYLE, start, len(line.plain[:end].rstrip(" ")))
+        return line
+
     def remember(self, sent: Sequence[str]) -> None:
         """The texts that Up brings back into an empty prompt, oldest first."""
         self._sent = sent
@@ -129,7 +204,20 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()  # of TextArea's own handler
         event.stop()
-        if result := self._replace_via_keyboard(pasted(event.text), *self.selection):
+        text = pasted(event.text)
+        if not text:
+            self.post_message(self.PasteWanted(is_asked=False))
+        elif result := self._replace_via_keyboard(text, *self.selection):
+            self.move_cursor(result.end_location)
+            if may_be_a_drop(text):
+                self.post_message(self.Dropped(text))
+
+    def action_paste(self) -> None:
+        self.post_message(self.PasteWanted(is_asked=True))
+
+    def paste_copied(self, text: str) -> None:
+        """Paste what was copied or cut in this app."""
+        if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
     def _recall(self, step: int) -> bool:
@@ -147,3 +235,9 @@ class Prompt(TextArea):
         if self.selected_text:
             self.post_message(self.CopyWanted(self.selected_text))
             self._delete_via_keyboard(*self.selection)
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    """(row, column) behind `text`, as a document has it."""
+    rows = text.split("\n")
+    return len(rows) - 1, len(rows[-1])

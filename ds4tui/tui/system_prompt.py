@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ds4tui.assistant import Assistant
+from ds4tui.chat.messages import Message
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import Ds4Error
 from ds4tui.tui.background import in_thread
@@ -60,7 +61,8 @@ def _resident(stats: EngineStats, last_job_id: str) -> int:
 def _common(assistant: Assistant, chat: OpenChat, sent: str, new: str) -> tuple[int, int]:
     """(common prefix, length) in tokens of the chat as it was sent and as it would be."""
     # A conversation renders with a question at its end; it is the same one in both.
-    as_sent = OpenChat(system=sent, path=chat.path).messages("?", assistant.info)
-    would_be = OpenChat(system=new, path=chat.path).messages("?", assistant.info)
+    question = Message("user", "?")
+    as_sent = OpenChat(system=sent, path=chat.path).messages(question, assistant.info)
+    would_be = OpenChat(system=new, path=chat.path).messages(question, assistant.info)
     before, after = assistant.render(as_sent), assistant.render(would_be)
     return before.common_prefix(after), len(after)

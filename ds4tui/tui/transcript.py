@@ -18,15 +18,19 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ds4tui.chat.messages import Image
 from ds4tui.chat.store import StoredMessage
-from ds4tui.tui.messages import Answer, Notice, Question
+from ds4tui.tui.graphics import Way
+from ds4tui.tui.messages import Answer, Notice, PictureQuestion, Question
 from ds4tui.tui.panels import stored_usage_words
+from ds4tui.tui.shelf import TokensOf
 from ds4tui.tui.words import HEADING, QUIET
 
 RICH_MESSAGES = 12
 LOADED_MESSAGES = 20  # of a conversation that is opened
 MOUNTED_MESSAGES = 60
 EARLIER_MESSAGES = 20
+PREVIEWED_QUESTIONS = 6  # whose pictures are drawn; older ones are captions
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Entry:
     text: str = ""
     footer: str = ""
     is_aside: bool = False
+    images: tuple[Image, ...] = ()
     view: Widget | None = None
 
     @classmethod
@@ -44,21 +49,27 @@ class Entry:
         if stored.message.role == "assistant":
             footer = stored_usage_words(stored.stats, stored.status)
             return cls("answer", stored.message.text, footer)
-        return cls("question", stored.message.text)
+        return cls("question", stored.message.text, images=stored.message.images)
 
-    def make_view(self) -> Widget:
+    def make_view(self, tokens_of: TokensOf) -> Widget:
         """A cheap widget of it (notices are made where their words are known)."""
         match self.kind:
             case "answer":
                 self.view = Answer(self.text, self.footer, is_rich=False)
             case "question":
-                question = Question(self.text)
+                question = _question(self.text, self.images, tokens_of)
                 if self.is_aside:
                     question.set_aside()
                 self.view = question
             case "notice":
                 self.view = Notice(self.text)
         return self.view
+
+
+def _question(
+    text: str, images: tuple[Image, ...], tokens_of: TokensOf
+) -> Question | PictureQuestion:
+    return PictureQuestion(text, images, tokens_of) if images else Question(text)
 
 
 class Earlier(Static):
@@ -88,8 +99,11 @@ class Transcript(VerticalScroll):
             super().__init__()
             self.character = character
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, way: Way = Way.TEXT) -> None:
         super().__init__(id=id)
+        self.tokens_of: TokensOf = lambda size: None
+        """What a picture costs with the model that is open; new captions say it."""
+        self._way = way
         self._welcome = Static(welcome_content(), id="welcome")
         self._entries: list[Entry] = []
         self._first = 0  # index of the first mounted entry
@@ -115,16 +129,21 @@ class Transcript(VerticalScroll):
         await self.clear()
         self._entries = [Entry.of_stored(message) for message in stored]
         self._first = max(0, len(self._entries) - LOADED_MESSAGES)
-        await self._messages.mount_all(e.make_view() for e in self._entries[self._first :])
+        await self._messages.mount_all(
+            e.make_view(self.tokens_of) for e in self._entries[self._first :]
+        )
         self._show_earlier()
         self.anchor()
 
     async def enrich(self) -> None:
-        """Make Markdown of the newest answers, last one first, between other work."""
+        """Make Markdown of the newest answers and show the newest pictures, last one first,
+        between other work."""
         for entry in reversed(self._entries[-RICH_MESSAGES:]):
             if isinstance(entry.view, Answer) and entry.view.is_attached:
                 await entry.view.make_rich()
                 await asyncio.sleep(0)
+        for view in self._with_pictures()[-PREVIEWED_QUESTIONS:][::-1]:
+            await view.previews.show(self._way)
 
     async def clear(self) -> None:
         views = [e.view for e in self._entries if e.view is not None]
@@ -132,11 +151,13 @@ class Transcript(VerticalScroll):
         self._show_earlier()
         await self._messages.remove_children(views)
 
-    async def add_question(self, text: str) -> Question:
-        question = Question(text)
-        await self._add(Entry("question", text, view=question))
+    async def add_question(self, text: str, images: tuple[Image, ...] = ()) -> None:
+        entry = Entry("question", text, images=images)
+        entry.make_view(self.tokens_of)
+        await self._add(entry)
         self.anchor()
-        return question
+        if images:
+            self.run_worker(self._show_new_pictures(), group="previews")
 
     async def add_answer(self) -> Answer:
         answer = Answer()
@@ -153,7 +174,9 @@ class Transcript(VerticalScroll):
             if entry.view is answer:
                 entry.text, entry.footer = answer.text, footer
             entry.is_aside = is_aside
-            if is_aside and entry.view is not None:
+            if is_aside and isinstance(entry.view, Question | PictureQuestion):
+                entry.view.set_aside()
+            elif is_aside and entry.view is not None:
                 entry.view.add_class("aside")
         await self._age()
 
@@ -162,7 +185,7 @@ class Transcript(VerticalScroll):
         if not self._first:
             return
         begin = max(0, self._first - EARLIER_MESSAGES)
-        added = [e.make_view() for e in self._entries[begin : self._first]]
+        added = [e.make_view(self.tokens_of) for e in self._entries[begin : self._first]]
         first_view = self._entries[self._first].view
         self._first = begin
         self._show_earlier()
@@ -207,6 +230,18 @@ class Transcript(VerticalScroll):
         self._welcome.display = False
         assert entry.view is not None
         await self._messages.mount(entry.view)
+
+    def _with_pictures(self) -> list[PictureQuestion]:
+        """The mounted questions with pictures, oldest first."""
+        views = (entry.view for entry in self._entries[self._first :])
+        return [v for v in views if isinstance(v, PictureQuestion) and v.is_attached]
+
+    async def _show_new_pictures(self) -> None:
+        views = self._with_pictures()
+        for view in views[:-PREVIEWED_QUESTIONS]:
+            await view.previews.hide()
+        if views:
+            await views[-1].previews.show(self._way)
 
     async def _age(self) -> None:
         """Make old Markdown plain and unmount what is older still."""

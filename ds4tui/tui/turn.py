@@ -51,7 +51,7 @@ class AnswerView(Protocol):
 class TurnEnd:
     """How a turn ended. `answered`: it belongs to the conversation from now on."""
 
-    question: str
+    question: Message
     text: str
     status: MessageStatus
     stop_reason: StopReason
@@ -68,7 +68,7 @@ class Turn:
 
     def __init__(
         self,
-        question: str,
+        question: Message,
         chat: OpenChat,
         assistant: Assistant,
         sampling: SamplingParams,
@@ -204,10 +204,9 @@ class Turn:
         if end.answered:
             now = time.time()
             parent = self._chat.leaf_id
-            asked = Message("user", self.question)
             answer = Message("assistant", end.text, ids, reasoning)
             self._chat.path += [
-                StoredMessage(question_id, parent, asked, "complete", None, now),
+                StoredMessage(question_id, parent, self.question, "complete", None, now),
                 StoredMessage(answer_id, question_id, answer, end.status, stats, now),
             ]
         else:

@@ -1,8 +1,11 @@
 """Sentences of the app that are longer than a label. Pure functions of what happened."""
 
+from pathlib import Path
+
 from ds4tui.advice import advice
 from ds4tui.assistant import ModelInfo
 from ds4tui.errors import StoreError
+from ds4tui.pictures.capture import Capture
 from ds4tui.tui.clipboard import CopyOutcome
 from ds4tui.tui.system_prompt import CostOfChange
 from ds4tui.tui.words import size_words
@@ -11,6 +14,12 @@ NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model 
 ASIDE = " · not part of the conversation"
 UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
 NO_CONVERSATION = "There is no conversation to continue yet."
+
+PASTED_NAME = "pasted.png"
+TAKEN_NAME = "screenshot.png"
+CHOOSE_A_PART = "Choose a part of the screen with the mouse; Esc there leaves."
+NAME_HINT = "Names with spaces may stand in quotes; @ in the prompt completes them."
+NO_CAPTURE_HINT = "Install one, or take it with the system's own key and send it with /image."
 
 SEE_LOG = "The log file has the details."
 
@@ -49,6 +58,16 @@ def copied(what: str, outcome: CopyOutcome) -> str:
         return f"{what} was copied ({outcome.tool})."
     why = f" ({outcome.problem})" if outcome.problem else ""
     return f"{what} was sent to the terminal{why}; whether it took it, terminals do not say."
+
+
+def nothing_taken(taken: Capture) -> str:
+    """The person left, or the program failed: most of them do not say which."""
+    why = f" ({taken.problem})" if taken.problem else ""
+    return f"No screenshot was taken{why}."
+
+
+def no_pictures(folder: Path) -> str:
+    return f"There are no pictures in {folder}. /image PATH takes one from elsewhere."
 
 
 def second_press(is_busy: bool) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import StoreError
@@ -52,7 +53,7 @@ def store(tmp_path: Path) -> ConversationStore:
 
 
 def started(assistant: FakeAssistant, journal: Journal, chat: OpenChat) -> tuple[Turn, View]:
-    return Turn("question", chat, assistant, SamplingParams(), journal), View()
+    return Turn(Message("user", "question"), chat, assistant, SamplingParams(), journal), View()
 
 
 async def test_the_question_is_kept_before_the_engine_is_asked(store: ConversationStore) -> None:
@@ -126,7 +127,8 @@ async def test_a_process_that_is_killed_loses_no_more_than_a_second(tmp_path: Pa
     script = textwrap.dedent(
         """
         import asyncio, os, signal, sys
-        from ds4tui.chat.store import ConversationStore
+        from ds4tui.chat.messages import Message
+from ds4tui.chat.store import ConversationStore
         from tests.fakes import FakeAssistant
         from tests.tui.test_turn import View, started
         from ds4tui.tui import turn
@@ -211,7 +213,7 @@ async def test_a_slow_database_does_not_block_the_loop(store: ConversationStore)
 async def test_the_last_word_comes_after_a_note_of_progress(store: ConversationStore) -> None:
     journal = Journal(store, fail)
     chat = OpenChat()
-    _, answer_id = await journal.begin_turn(chat, "q")
+    _, answer_id = await journal.begin_turn(chat, Message("user", "q"))
     journal.note_progress(answer_id, "half", (1,), {})
     journal.note_progress(answer_id, "skipped while the one before is written", (1,), {})
     await journal.end_turn(answer_id, "whole", (1, 2), "complete", {})

@@ -1,0 +1,266 @@
+"""How pictures come into the prompt: pasted, dropped, named, taken; read and checked on a thread.
+
+Nothing is lost on the way: dropped paths and @paths stand in the prompt as text until they are
+read, and stay there, with the reason, if they cannot be.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ds4tui.assistant import Assistant
+from ds4tui.chat.messages import Image
+from ds4tui.errors import Ds4Error, UsageError
+from ds4tui.pictures.capture import capture
+from ds4tui.pictures.clipboard import clipboard_picture
+from ds4tui.pictures.paths import SUFFIXES, dropped, named
+from ds4tui.pictures.reading import PictureFile, checked, read_picture
+from ds4tui.tui import wording
+from ds4tui.tui.background import in_thread
+from ds4tui.tui.prompt import Prompt
+from ds4tui.tui.shelf import Shelf, Shelved
+
+log = logging.getLogger(__name__)
+
+# `@shot.png`, `@"two words.png"`, `@two\ words.png`: at the beginning of a word.
+MENTION = re.compile(r'(?<!\S)@("(?:[^"\\]|\\.)+"|(?:[^\s\\"]|\\.)+)')
+_CLOSING = ".,;:!?)"
+Tell = Callable[[Ds4Error], Awaitable[None]]
+
+
+@dataclass
+class Held:
+    """A question that was sent while a picture of it was on its way."""
+
+    text: str
+
+    def put_label(self, label: str) -> None:
+        gap = "" if not self.text or self.text[-1].isspace() else " "
+        self.text += f"{gap}{label} "
+
+    def paste_copied(self, text: str) -> None:
+        self.text += text
+
+    def exchange(self, old: str, new: str) -> bool:
+        before, found, after = self.text.rpartition(old)
+        self.text = before + new + after if found else self.text
+        return bool(found)
+
+
+class Attaching:
+    """Belongs to the UI loop. `say` shows a line for a moment, `tell` an error in the chat."""
+
+    def __init__(self, prompt: Prompt, say: Callable[[str], None], tell: Tell) -> None:
+        self.shelf = Shelf()
+        self._prompt = prompt
+        self._target: Prompt | Held = prompt
+        self._has_failed = False
+        self._say, self._tell = say, tell
+        self._refusal = ""
+        self._at_work = 0
+        self._settled = asyncio.Event()
+        self._settled.set()
+        prompt.find_labels = self.shelf.units
+
+    def use(self, assistant: Assistant | None) -> None:
+        """Pictures go to `assistant` from now on: their costs are its, and so is a refusal."""
+        vision = assistant.vision if assistant is not None else None
+        self._refusal = assistant.vision_refusal if assistant and vision is None else ""
+
+        def tokens_of(size: tuple[int, int]) -> int | None:
+            try:
+                return vision.tokens_of(size) if vision is not None else None
+            except UsageError:  # told when the picture comes, or is sent
+                return None
+
+        self.shelf.tokens_of = tokens_of
+        for old, new in list(self.shelf.relabelled(self._prompt.text)):
+            self._prompt.exchange(old, new)
+
+    @property
+    def refusal(self) -> str:
+        """Why the open model takes no pictures, and what to load instead; "" if it does, or none
+        is open."""
+        return self._refusal
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._at_work > 0
+
+    @property
+    def is_holding(self) -> bool:
+        return isinstance(self._target, Held)
+
+    async def whole(self, text: str) -> tuple[str, bool]:
+        """The question `text`, out of the prompt by now, with all pictures that were on their way
+        into it or that it mentions; and whether none of them failed. One at a time."""
+        held = Held(text)
+        self._target, self._has_failed = held, False
+        try:
+            await self._settled.wait()
+        finally:
+            self._target = self._prompt
+        with_mentions = await self.with_mentions(held.text)
+        if with_mentions is None or self._has_failed:
+            return held.text, False
+        return with_mentions, True
+
+    # Ways in
+
+    def begun(self, way: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+        """`way`, whose picture is on its way from now on, not only when it is run: keys that come
+        next (Enter) must find it so."""
+        self._begin()
+
+        async def run() -> None:
+            try:
+                await way
+            finally:
+                self._end()
+
+        return run()
+
+    async def paste(self, is_asked: bool) -> None:
+        """The clipboard's picture, or else what was copied in this app."""
+        found = await in_thread("ds4tui-clipboard", clipboard_picture)
+        if not found.is_empty and self._is_refused():
+            return
+        if found.data:
+            await self._take([lambda: checked(found.data, wording.PASTED_NAME)])
+        elif found.paths:
+            await self._take([_reader(path) for path in found.paths])
+        elif is_asked and self._prompt.app.clipboard:
+            self._target.paste_copied(self._prompt.app.clipboard)
+        elif is_asked:
+            self._say(f"{found.problem}.")
+
+    async def drop(self, text: str) -> None:
+        """`text` was pasted and stands in the prompt: picture files take its place."""
+        paths = await in_thread("ds4tui-drop", lambda: dropped(text))
+        if not paths or self._is_refused():
+            return
+        read = await self._read([_reader(path) for path in paths])
+        if read is not None:
+            self._target.exchange(text, "".join(f"{self._label(each)} " for each in read))
+
+    async def add_named(self, text: str) -> bool:
+        """The files that `text` names; whether they came in. Raises UsageError for none."""
+        with _Work(self):
+            if self._is_refused():
+                return False
+            paths, missing = await in_thread("ds4tui-names", lambda: named(text))
+            if not paths:
+                raise UsageError(f"There is no file {missing}.", wording.NAME_HINT)
+            return await self._take([_reader(path) for path in paths])
+
+    async def add_screenshot(self) -> None:
+        """Have the person choose a part of the screen."""
+        if self._is_refused():
+            return
+        self._say(wording.CHOOSE_A_PART)
+        taken = await in_thread("ds4tui-screenshot", capture)
+        if taken.data:
+            with _Work(self):
+                await self._take([lambda: checked(taken.data, wording.TAKEN_NAME)])
+        elif taken.was_left:
+            self._say(wording.nothing_taken(taken))
+        else:
+            raise UsageError(f"{taken.problem}.", wording.NO_CAPTURE_HINT)
+
+    async def with_mentions(self, text: str) -> str | None:
+        """`text` with the labels of the pictures that it mentions as @path; None if one of them
+        cannot be read or is refused. Words that name no picture file stay as they are."""
+        with _Work(self):
+            for match in reversed(list(MENTION.finditer(text))):
+                found = await in_thread("ds4tui-names", partial(_mentioned, match[1]))
+                if found is None:
+                    continue
+                path, rest = found
+                read = None if self._is_refused() else await self._read([_reader(path)])
+                if read is None:
+                    return None
+                text = f"{text[: match.start()]}{self._label(read[0])}{rest}{text[match.end() :]}"
+            return text
+
+    async def read_mention(self, mention: str) -> None:
+        """Put a picture in the place of `mention`, an @path that was chosen for the prompt."""
+        label = await self.with_mentions(mention)
+        if label is not None and label != mention:
+            self._target.exchange(mention, f"{label} ")
+
+    def may_mention(self, text: str) -> bool:
+        return any(_looks_like_a_picture(m[1]) for m in MENTION.finditer(text))
+
+    # Inside
+
+    def _is_refused(self) -> bool:
+        if self._refusal:
+            self._has_failed = True
+            self._say(self._refusal)
+        return bool(self._refusal)
+
+    async def _take(self, readers: Sequence[Callable[[], PictureFile]]) -> bool:
+        """Put what is read at the cursor; whether it could be."""
+        read = await self._read(readers)
+        for each in read or ():
+            self._target.put_label(self._label(each))
+        return read is not None
+
+    async def _read(self, readers: Sequence[Callable[[], PictureFile]]) -> list[PictureFile] | None:
+        """All, or None and the reason is told."""
+        try:
+            return await in_thread("ds4tui-pictures", lambda: [read() for read in readers])
+        except Ds4Error as exc:
+            self._has_failed = True
+            await self._tell(exc)
+            return None
+
+    def _label(self, read: PictureFile) -> str:
+        return self.shelf.label(Shelved(Image(read.data, 0, read.name), read.size, read.note))
+
+    def _begin(self) -> None:
+        self._at_work += 1
+        self._settled.clear()
+
+    def _end(self) -> None:
+        self._at_work -= 1
+        if not self._at_work:
+            self._settled.set()
+
+
+class _Work:
+    """While it lasts something is on its way into the prompt."""
+
+    def __init__(self, attaching: Attaching) -> None:
+        self._attaching = attaching
+
+    def __enter__(self) -> None:
+        self._attaching._begin()
+
+    def __exit__(self, *details: object) -> None:
+        self._attaching._end()
+
+
+def _reader(path: Path) -> Callable[[], PictureFile]:
+    return lambda: read_picture(path)
+
+
+def _looks_like_a_picture(word: str) -> bool:
+    return Path(word.strip('"').rstrip(_CLOSING)).suffix.lower() in SUFFIXES
+
+
+def _mentioned(word: str) -> tuple[Path, str] | None:
+    """The picture file that `word` of an @path names, and what of it is the sentence's; None if
+    there is none of that name."""
+    if not _looks_like_a_picture(word):
+        return None
+    for name in dict.fromkeys((word, word.rstrip(_CLOSING))):
+        paths, missing = named(name)
+        if len(paths) == 1 and not missing:
+            return paths[0], word[len(name) :]
+    return None

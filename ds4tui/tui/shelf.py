@@ -1,0 +1,122 @@
+"""The pictures of prompts, and the labels that stand for them there.
+
+In a prompt a picture is a label, `[shot.png 1280x800 · 64 tokens]`: text, so undo, history and
+drafts need to know nothing of pictures. When it is sent the labels are taken out and the pictures
+put in their places.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ds4tui.chat.messages import Image, Message
+from ds4tui.pictures.reading import size_of
+from ds4tui.tui.terminal_text import one_line
+
+NAME_CHARS = 40
+_LABEL = re.compile(r"\[[^\[\]\n]+\]")
+# What a picture of (width, height) pixels takes, in tokens; None: not known, or nothing.
+TokensOf = Callable[[tuple[int, int]], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """A picture with what its label says beside its cost. size: (width, height) in pixels, None
+    where the file does not tell."""
+
+    image: Image
+    size: tuple[int, int] | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A label in a text: [start, end), and what it stands for. unit_end: with the space behind
+    it, which comes and goes with it."""
+
+    start: int
+    end: int
+    unit_end: int
+    shelved: Shelved
+
+
+class Shelf:
+    """Belongs to the UI loop. `tokens_of` is of the model that is open."""
+
+    def __init__(self) -> None:
+        self.tokens_of: TokensOf = lambda size: None
+        self._by_label: dict[str, Shelved] = {}
+
+    def label(self, shelved: Shelved) -> str:
+        """The text that stands for it from now on, until the model changes."""
+        facts = picture_facts(shelved.size, shelved.note, self.tokens_of)
+        name = label_name(shelved.image.name)
+        for number in range(1, len(self._by_label) + 2):
+            numbered = name if number == 1 else f"{name} ({number})"
+            text = f"[{' '.join(filter(None, (numbered, facts)))}]"
+            known = self._by_label.setdefault(text, shelved)
+            if known.image.digest == shelved.image.digest:
+                return text
+        raise AssertionError("one more number than there are labels is free")
+
+    def found(self, text: str) -> list[Placed]:
+        """The labels in `text`, in order."""
+        matches = ((m, self._by_label.get(m[0])) for m in _LABEL.finditer(text))
+        return [
+            Placed(m.start(), m.end(), m.end() + text.startswith(" ", m.end()), s)
+            for m, s in matches
+            if s is not None
+        ]
+
+    def units(self, text: str) -> list[tuple[int, int]]:
+        """What an editor takes for one unit each: [start, end) in `text`."""
+        return [(placed.start, placed.unit_end) for placed in self.found(text)]
+
+    def parted(self, text: str) -> Message:
+        """The question that a prompt's `text` is: its words, and the pictures in their places."""
+        words, images, at = "", [], 0
+        for placed in self.found(text):
+            words += text[at : placed.start]
+            images.append(placed.shelved.image.moved(len(words)))
+            at = placed.unit_end
+        return Message("user", words + text[at:], images=tuple(images))
+
+    def joined(self, question: Message) -> str:
+        """The prompt's text of a question, the other way round."""
+        text, at = "", 0
+        for image in question.images:
+            text += question.text[at : image.at] + self.label(shelved(image)) + " "
+            at = image.at
+        return text + question.text[at:]
+
+    def relabelled(self, text: str) -> Iterable[tuple[str, str]]:
+        """The labels in `text` that say something else by now, and what they are to be."""
+        for placed in self.found(text):
+            old, new = text[placed.start : placed.end], self.label(placed.shelved)
+            if old != new:
+                yield old, new
+
+    def keep_only(self, texts: Sequence[str]) -> None:
+        """Forget the pictures that stand in none of `texts`: their files are held in memory."""
+        labels = {label for text in texts for label in _LABEL.findall(text)}
+        self._by_label = {label: s for label, s in self._by_label.items() if label in labels}
+
+
+def shelved(image: Image, note: str = "") -> Shelved:
+    return Shelved(image.moved(0), size_of(image.data), note)
+
+
+def label_name(name: str) -> str:
+    """The name of a file as it stands in a label: short, on one line, without brackets."""
+    name = one_line(name).replace("[", "(").replace("]", ")") or "picture"
+    if len(name) <= NAME_CHARS:
+        return name
+    return f"{name[: NAME_CHARS - 13]}…{name[-12:]}"
+
+
+def picture_facts(size: tuple[int, int] | None, note: str, tokens_of: TokensOf) -> str:
+    """`1280x800 · 64 tokens`, `8x8, first of 3 frames`, or what of it is known."""
+    tokens = tokens_of(size) if size is not None else None
+    pixels = f"{size[0]}x{size[1]}" if size is not None else ""
+    cost = f"{tokens:,} tokens" if tokens is not None else ""
+    return " · ".join(filter(None, (", ".join(filter(None, (pixels, note))), cost)))
