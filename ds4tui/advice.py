@@ -126,6 +126,7 @@ _DISK_FAULTS = {
 _EVICTIONS = {
     "room": "room was needed, and they were worth least",
     "orphan": "nothing led up to them any more",
+    "asked": "somebody cleared them",
 }
 
 

@@ -125,7 +125,7 @@ def _disk(
     except (StoreError, OSError) as exc:
         log.warning("KV states are not kept on disk: %s", exc)
         return DiskStats(folder=str(settings.kv_dir), why_not=str(exc))
-    log.info("KV states on disk: %s", disk.stats)
+    log.info("KV states on disk: %s", disk.stats.words)
     return disk
 
 

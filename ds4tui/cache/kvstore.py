@@ -384,6 +384,10 @@ class DiskTier:
                 if entry.entry_id not in staying and identity in (None, entry.head.identity)
             ]
         removed = self._keeper.remove(gone)
+        if gone:
+            self._tally.evicted("asked", len(gone))
+            tokens = sum(entry.head.tokens for entry in gone)
+            self._tally.note("cleared", "somebody asked for it", tokens, removed)
         self.changed()
         return removed
 

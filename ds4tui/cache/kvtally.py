@@ -56,6 +56,15 @@ class DiskStats:
     evictions: tuple[tuple[str, int], ...] = ()
     faults: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def words(self) -> str:
+        """For a log line."""
+        pages = f"{self.pages} pages and {self.snapshots} snapshots of this model"
+        used = f"{self.used_bytes / 1e6:,.1f} of {self.budget_bytes / 1e6:,.1f} MB in {self.folder}"
+        why_not = f"; nothing is stored: {self.why_not}" if self.why_not else ""
+        faults = "".join(f"; {count} {word}" for word, count in self.faults)
+        return f"{used}, {pages}, opened in {self.opened_ms:.0f} ms{why_not}{faults}"
+
 
 _WORDS: dict[int | None, str] = {
     errno.ENOSPC: "disk full",
@@ -116,9 +125,9 @@ class Tally:
         with self._lock:
             self._faults[word] += count
 
-    def evicted(self, why: str) -> None:
+    def evicted(self, why: str, count: int = 1) -> None:
         with self._lock:
-            self._evictions[why] += 1
+            self._evictions[why] += count
 
     def note(self, kind: str, reason: str, tokens: int = 0, nbytes: int = 0) -> None:
         with self._lock:

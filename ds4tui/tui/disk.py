@@ -96,7 +96,7 @@ def _room_section(disk: DiskStats, stats: EngineStats, width: int) -> Content:
     ]
     if disk.folder:
         lines.append(hanging_row("folder", Content(one_line(disk.folder)), width))
-    return section("Disk", *lines)
+    return section("Room", *lines)
 
 
 def _parts_words(disk: DiskStats) -> str:

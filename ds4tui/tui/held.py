@@ -21,7 +21,7 @@ from ds4tui.tui.words import (
 # A panel has little room: the rest is in the decisions panel and the log.
 NOTES_SHOWN = 3
 # What goes as a matter of course is no news, and the tripwire has a place of its own.
-_NO_NEWS = ("pruned", "thinned", "tripwire", "stored", "loaded", "missed", "adopted")
+_NO_NEWS = ("pruned", "thinned", "tripwire", "stored", "loaded", "missed", "adopted", "cleared")
 
 
 def resident_section(stats: EngineStats, width: int) -> Content:

@@ -23,6 +23,13 @@ def test_loads_and_stores_are_told_with_snapshots_apart(tmp_path: Path) -> None:
     assert told.stored_snapshot_bytes == sizes[".snapshot"]
     assert told.opened_ms > 0 and told.last_load_bytes_per_s > 0 < told.last_store_bytes_per_s
     assert told.floor_bytes == 0 < told.free_bytes
+    assert "1 pages and 1 snapshots of this model" in told.words
+    tier.drain_notes()
+    tier.clear()
+    assert tier.stats.evictions == (("asked", 2),)
+    (note,) = tier.drain_notes()
+    assert (note.kind, note.tokens, note.reason) == ("cleared", 300, "somebody asked for it")
+    assert note.nbytes == told.stored_bytes
     assert tier.close(5.0)
 
 
