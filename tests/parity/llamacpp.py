@@ -153,11 +153,14 @@ class LlamaCpp:
 
     def about_image(self, before: str, image: np.ndarray, after: str) -> dict[str, Any]:
         """A prompt object with `image` (uint8 [height, width, 3]) between two texts."""
-        png = io.BytesIO()
-        Image.fromarray(image).save(png, "PNG")
+        return self.about_images(before, image, after)
+
+    def about_images(self, *parts: str | np.ndarray) -> dict[str, Any]:
+        """A prompt object of texts and images."""
         marker = self._ask("/props")["media_marker"]
-        data = base64.b64encode(png.getvalue()).decode()
-        return dict(prompt_string=before + marker + after, multimodal_data=[data])
+        texts = [part if isinstance(part, str) else marker for part in parts]
+        images = [_png(part) for part in parts if not isinstance(part, str)]
+        return dict(prompt_string="".join(texts), multimodal_data=images)
 
     def tokenize(self, text: str) -> list[int]:
         """As its own tokenizer does, with the special tokens that `text` names, and a BOS where
@@ -177,3 +180,10 @@ class LlamaCpp:
         bias = [[forced, FORCED]]
         [choice] = self._complete(list(ids), 1, 2, cache_prompt=True, logit_bias=bias)
         return choice
+
+
+def _png(image: np.ndarray) -> str:
+    """In base64."""
+    png = io.BytesIO()
+    Image.fromarray(image).save(png, "PNG")
+    return base64.b64encode(png.getvalue()).decode()

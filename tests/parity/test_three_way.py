@@ -5,7 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.golden.files import families, golden, golden_path, projector_path, row
+from tests.golden.files import (
+    SCENES,
+    families,
+    golden,
+    golden_path,
+    projector_path,
+    row,
+    scenes,
+)
+from tests.golden.make.tokens import VOCAB
 from tests.parity.checks import text_rows
 from tests.parity.llamacpp import LlamaCpp
 from tests.parity.mimic import round_gelu
@@ -32,6 +41,19 @@ def test_llama_cpp_agrees_about_images(name: str, tmp_path: Path) -> None:
     with LlamaCpp(golden_path(name), tmp_path / "log", projector_path(name)) as server:
         length = len(str(golden(name)["after"]))
         assert image_gap(server, name, [1, length]) <= row(name)["tolerance"]
+
+
+@pytest.mark.parametrize("name", [name for name in VISION if name != "idefics3"])
+def test_llama_cpp_agrees_about_several_images(name: str, tmp_path: Path) -> None:
+    """It lays idefics3 out as a tile and an overview even where the model's own processor, and
+    we, have the overview only."""
+    arrays = scenes(name)
+    with LlamaCpp(golden_path(name), tmp_path / "log", projector_path(name)) as server:
+        for scene, parts in SCENES.items():
+            shown = (part if isinstance(part, str) else arrays[f"P{part}"] for part in parts)
+            got = server.log_probabilities(server.about_images(*shown), VOCAB)
+            gap = np.abs(got - log_softmax(arrays[f"{scene}_mimic"])).max()
+            assert gap <= row(name)["tolerance"], scene
 
 
 @pytest.mark.parametrize("name", IMPLEMENTED)
