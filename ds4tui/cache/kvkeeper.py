@@ -13,7 +13,6 @@ something is not stored: a counter and a note say which.
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,12 +34,13 @@ from ds4tui.cache.kvpolicy import (
 )
 from ds4tui.cache.kvqueue import Job
 from ds4tui.cache.kvtally import Tally, fault_word
+from ds4tui.cache.kvuses import Uses
 from ds4tui.errors import StoreError
 
 _log = logging.getLogger(__name__)
 
-# A record that was used later than now by more than this tells that the clock was set back.
-_CLOCK_SLACK_S = 60.0
+# So often one that reads looks whether it may write.
+_TRY_AGAIN_S = 2.0
 
 # Files of others grow unseen for that long.
 _LOOK_S = 5.0
@@ -70,12 +70,13 @@ class Keeper:
         self.changing = threading.RLock()
         self.is_stopped = is_stopped
         self._has_default_budget = budget_bytes is None
+        self._is_closed, self._tried_at = False, time.monotonic()
         self._path, self._books, self._lock, self._tally = path, books, lock, tally
         self._clock, self._floor, self._may_write = clock, floor, may_write
         self._index = SteadyIndex(path, tally)
         self._adoption = Adoption(path, books, lock, tally, self._try_to_remove)
-        self._uses: dict[str, tuple[float, int]] = {}
-        self._in_use: Counter[int] = Counter()
+        self._uses = Uses(books, lock, tally, self._index, clock)
+        self.touch, self.hold = self._uses.touch, self._uses.hold
         self._seen_at, self._looked_at, self._index_bytes = -1, 0.0, 0
         self._folder = self._opened()
 
@@ -110,17 +111,37 @@ class Keeper:
                     self._tally.note("read-only", f"nothing is stored: {self.why_not}")
                 self.reread()
             else:
-                files = self._adoption.without_temporaries(self._folder.files())
-                rows = self._index.open()
-                adopted = self._adoption.take_over(files, rows, self._pins())
-                self._index.put(adopted)
-                self._index.remove(rows.keys() - {file.name for file in files})
-                self._measure(self._folder.files())
+                self._take_over()
             if self._has_default_budget:
                 free, total = self._folder.space()
                 self.budget_bytes = default_budget_bytes(self.used_bytes, free, total)
             if not self.why_not:
                 self._shrink()
+
+    def _take_over(self) -> None:
+        """This process writes here from now on."""
+        files = self._adoption.without_temporaries(self._folder.files())
+        rows = self._index.open()
+        adopted = self._adoption.take_over(files, rows, self._pins())
+        self._index.put(adopted)
+        self._index.remove(rows.keys() - {file.name for file in files})
+        self._measure(self._folder.files())
+
+    def _try_again(self) -> None:
+        """Whoever wrote here may have gone, whatever was in the way, too."""
+        now = time.monotonic()
+        if self._is_closed or now - self._tried_at < _TRY_AGAIN_S:
+            return
+        self._tried_at = now
+        try:
+            if not self._folder.take_lock():
+                return
+            self._adoption.may_change, self.why_not = True, ""
+            self._take_over()
+            self._tally.note("writer", "nobody else writes in this folder any more: this one does")
+        except OSError as exc:
+            self._adoption.may_change = False
+            self.why_not = f"the folder cannot be written ({exc.strerror or exc})"
 
     def _locked(self) -> str:
         if not self._may_write:
@@ -141,8 +162,12 @@ class Keeper:
             return frozenset()
 
     def reread(self) -> None:
-        """Of a folder in which another process writes: take over what has changed."""
+        """Of a folder in which another process writes: take over what has changed, or all of it
+        if that one has gone."""
         with self.changing:
+            self._try_again()
+            if not self.why_not:
+                return
             try:
                 changed_at = self._folder.changed_at()
                 if changed_at == self._seen_at:
@@ -202,7 +227,7 @@ class Keeper:
 
     def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
         """(1) and (2)."""
-        self._check_clock()
+        self._uses.now()
         self._look()
         keep = found.path_to(job.head.start) | {job.entry.entry_id}
         return self._make_room(nbytes + GROWTH_BYTES, keep)
@@ -236,7 +261,7 @@ class Keeper:
         self._tally.stored(head.kind, written.st_size, seconds, head.tokens, job.why)
         row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
         self._index.put([row])
-        self.note_uses()
+        self._uses.write_down()
         self._seen_at = self._folder.changed_at()
 
     def _reopen(self) -> bool:
@@ -276,7 +301,7 @@ class Keeper:
         return free
 
     def _evict(self, excess: int, keep: Collection[int] = ()) -> bool:
-        now = self._check_clock()
+        now = self._uses.now()
         with self._lock:
             staying = self._staying().union(keep)
         gone = evictions(self._books.stored(), excess, now, staying)
@@ -289,11 +314,11 @@ class Keeper:
 
     def _staying(self) -> set[int]:
         waiting = {e.entry_id for e in self._books.entries.values() if e.host is not None}
-        return waiting | self._in_use.keys()
+        return waiting | self._uses.held
 
     def _let_go(self, eviction: Eviction) -> None:
         with self._lock:
-            if eviction.entry_id in self._in_use:
+            if self._uses.is_held(eviction.entry_id):
                 return  # a plan has just found it
             entry = self._books.entries.get(eviction.entry_id)
             names = [n for n, s in self._books.strays.items() if s.entry_id == eviction.entry_id]
@@ -321,7 +346,7 @@ class Keeper:
         with self._lock:
             for entry in gone:
                 self._books.remove(entry)
-                self._uses.pop(entry.head.name, None)
+                self._uses.forget(entry)
         self.used_bytes -= sum(entry.nbytes for entry in gone)
         self._index.remove(names)
 
@@ -405,52 +430,14 @@ class Keeper:
         except OSError as exc:
             self._failed("a damaged file could not be removed", exc)
 
-    # -- uses ------------------------------------------------------------------------------------
-
-    def touch(self, entries: Iterable[Entry], *, is_hit: bool = False) -> None:
-        """They are in use now; the index learns it with the next record."""
-        now = self._clock()
-        with self._lock:
-            for entry in entries:
-                entry.used_at = now
-                entry.hits += is_hit
-                if entry.host is None:
-                    self._uses[entry.head.name] = (now, entry.hits)
-
-    def hold(self, entry_ids: Collection[int], by: int) -> None:
-        """They must not make way (by = 1), or may again (by = -1)."""
-        with self._lock:
-            for entry_id in entry_ids:
-                self._in_use[entry_id] += by
-            self._in_use += Counter()  # drops what is at 0
-
-    def note_uses(self) -> None:
-        """Write down what was used since the last time."""
-        with self._lock:
-            uses = [(name, used_at, hits) for name, (used_at, hits) in self._uses.items()]
-            self._uses.clear()
-        self._index.used(uses)
-
-    def _check_clock(self) -> float:
-        """The time; records that seem to be of the future were used now."""
-        now = self._clock()
-        with self._lock:
-            later = [e for e in self._books.entries.values() if e.used_at > now + _CLOCK_SLACK_S]
-            for entry in later:
-                entry.used_at = now
-        if later:
-            self._tally.fault("clock set back")
-            self._tally.note("clock", f"{len(later)} records seemed to be of the future")
-        return now
-
     # -- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         with self.changing:
-            self.note_uses()
+            self._uses.write_down()
             self._index.close()
             self._folder.give_lock()
-            self.why_not = self.why_not or "it is closed"
+            self._is_closed, self.why_not = True, self.why_not or "it is closed"
 
     # -- what goes wrong -------------------------------------------------------------------------
 

@@ -405,6 +405,26 @@ def test_one_writes_and_others_read(opened: Callable[..., DiskTier]) -> None:
     assert opened().stats.is_writer
 
 
+def test_a_reader_writes_once_the_writer_has_gone(
+    opened: Callable[..., DiskTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kvkeeper, "_TRY_AGAIN_S", 0.0)
+    writer = opened()
+    put(writer, STORY.prefix(60))
+    reader = opened()
+    assert check_offers(reader, STORY) == 60 and not reader.stats.is_writer
+    put(writer, STORY, 60)
+    writer.close(WAIT_S)
+    writer.offers(STORY)
+    assert not writer.stats.is_writer  # it is closed
+    assert check_offers(reader, STORY) == 100
+    assert reader.stats.is_writer and "this one does" in said(reader)
+    longer = STORY.extended([7] * 9)
+    assert put(reader, longer, 100)
+    reader.close(WAIT_S)
+    assert check_offers(opened(), longer) == 109
+
+
 def test_a_reader_is_offered_a_damaged_record_once(opened: Callable[..., DiskTier]) -> None:
     writer = opened()
     put(writer, STORY)
