@@ -33,6 +33,10 @@ class Rig(Protocol):
 
     def session(self, memory: MemoryTier, number: int = 1) -> Session: ...
     def cold_logits(self, ids: list[int]) -> np.ndarray: ...
+    def timeline(self, ids: list[int]) -> Timeline:
+        """Of ids as a judge keeps them: those of a timeline, rows of images included."""
+
+    def new_ids(self, operation: "Operation") -> list[int]: ...
     def examine(self, state: Any, ids: list[int]) -> None:
         """AssertionError if a layer holds something else than `ids` say, where what it must hold
         is known to the bit."""
@@ -102,6 +106,12 @@ class FakeRig:
         model = FailingModel(self.model())
         return self.session_type(model, self.chunk_sizes, None, memory, number)
 
+    def timeline(self, ids: list[int]) -> Timeline:
+        return Timeline.of(ids)
+
+    def new_ids(self, operation: "Operation") -> list[int]:
+        return operation.new_ids(self.vocab_size)
+
     def cold_logits(self, ids: list[int]) -> np.ndarray:
         key = tuple(ids)
         if key not in self._cold:
@@ -167,7 +177,8 @@ class Operation:
 KINDS = (
     "extend",  # the resident timeline and more
     "fork",  # a part of it and something else
-    "edit",  # one id replaced somewhere
+    "edit",  # one id, or image, replaced somewhere
+    "drop",  # one left out
     "again",  # just the same
     "shorter",  # a strict prefix
     "anew",  # something else altogether
@@ -241,7 +252,7 @@ class Judge:
         assert self.memory.nbytes <= self.memory.budget_bytes, "the budget does not hold"
         live = [id(session._state) for session in self.sessions if session._state is not None]
         for branch in self.branches:
-            for held in self.memory.offers(Timeline.of(branch)).rows:
+            for held in self.memory.offers(self.rig.timeline(branch)).rows:
                 assert id(self.memory.handle(held.holder_id)) not in live, "(10) two owners"
                 self._examine_holder(held)
 
@@ -275,7 +286,7 @@ class Judge:
         for place, rows in enumerate(now):
             found = np.zeros(kept, dtype=bool)
             for ids, old in self.archive:
-                both = min(common(ids, wanted), kept)
+                both = min(self.common(ids, wanted), kept)
                 if both:
                     same = old[place][:both] == rows[:both]
                     found[:both] |= same.reshape(both, -1).all(axis=1)
@@ -285,8 +296,9 @@ class Judge:
 
     def _wanted(self, operation: Operation) -> list[int]:
         live = self.session.timeline.ids.tolist()
-        new = operation.new_ids(self.rig.vocab_size)
-        place = int(operation.share * len(live))
+        new = self.rig.new_ids(operation)
+        place = self.snapped(live, int(operation.share * len(live)))
+        behind = live[self.one_later(live, place) :]
         old = (
             self.branches[int(operation.share * (len(self.branches) - 1))] if self.branches else []
         )
@@ -294,22 +306,47 @@ class Judge:
             "again": live,
             "shorter": live[:place],
             "anew": new,
-            "edit": [*live[:place], new[0], *live[place + 1 :]],
+            "edit": [*live[:place], *new[: self.one_later(new, 0)], *behind],
+            "drop": [*live[:place], *behind],
             "fork": live[:place] + new,
-            "branch": old + new[: operation.seed],
+            "branch": old + new[: self.snapped(new, operation.seed)],
             "turn": live + new,
             "regenerate": self.prompts[-1] if self.prompts else live,
         }.get(operation.kind, live + new if operation.share < 0.5 else live[:place] + new)
-        return (wanted or new)[: self.session.context_tokens - 30]
+        wanted = wanted or new
+        return wanted[: self.snapped(wanted, self.session.context_tokens - 30)]
+
+    def snapped(self, ids: list[int], place: int) -> int:
+        """`place`, or where the image begins that it would cut."""
+        return self.rig.timeline(ids).snapped(min(place, len(ids)))
+
+    def one_later(self, ids: list[int], place: int) -> int:
+        """Behind the token or image that begins at `place`."""
+        spans = self.rig.timeline(ids).spans
+        return next((span.end for span in spans if span.start == place), place + 1)
+
+    def common(self, one: list[int], other: list[int]) -> int:
+        return self.rig.timeline(one).common_prefix(self.rig.timeline(other))
+
+    def outline(self, wanted: list[int], every: int) -> Outline:
+        """Turns whose borders cut no image."""
+        borders = {turn.end: turn.role for turn in outline_of(len(wanted), every)}
+        turns, start = [], 0
+        for end, role in borders.items():
+            end = self.snapped(wanted, end) if end < len(wanted) else end
+            if end > start:
+                turns.append(Turn(start, end, role, b""))
+                start = end
+        return tuple(turns)
 
     def _whole(self, operation: Operation) -> None:
         wanted = self._wanted(operation)
         self.prompts.append(wanted)
-        outline = outline_of(len(wanted), 3 + operation.seed)
-        plan = self.session.plan(Timeline.of(wanted), outline)
+        outline = self.outline(wanted, 3 + operation.seed)
+        plan = self.session.plan(self.rig.timeline(wanted), outline)
         self._expect_needed(plan, wanted)
         fed = self.model.fed
-        prefill = drain(self.session.sync(Timeline.of(wanted), plan))
+        prefill = drain(self.session.sync(self.rig.timeline(wanted), plan))
         assert prefill.done == plan.to_evaluate
         assert self.model.fed - fed == plan.to_evaluate, "other counts than the plan's"
         self.evaluated += plan.to_evaluate
@@ -320,8 +357,8 @@ class Judge:
 
     def _expect_needed(self, plan: Any, wanted: list[int]) -> None:
         """Only what is new is evaluated, where that can be."""
-        most = max((common(ids, wanted) for ids in self.branches), default=0)
-        kept = min(most, len(wanted) - 1)
+        most = max((self.common(ids, wanted) for ids in self.branches), default=0)
+        kept = min(most, self.snapped(wanted, len(wanted) - 1))
         self.needed += len(wanted) - kept
         assert plan.kept <= kept, "more is kept than there ever was"
         if self.is_complete and self.rig.truncates:
@@ -356,7 +393,7 @@ class Judge:
         self._part(operation)
 
     def _part(self, operation: Operation) -> Prefill:
-        prefill = self.session.sync(Timeline.of(self._wanted(operation)))
+        prefill = self.session.sync(self.rig.timeline(self._wanted(operation)))
         self.examine()
         for _ in range(operation.seed):
             if not prefill.finished:
@@ -368,7 +405,7 @@ class Judge:
         self.model.passes_left = operation.seed
         self.is_complete = False
         try:
-            drain(self.session.sync(Timeline.of(self._wanted(operation))), 4)
+            drain(self.session.sync(self.rig.timeline(self._wanted(operation))), 4)
         except DeviceFault:
             self.examine()
             assert self.session.state_name is SessionState.POISONED, "a torn state is kept"
@@ -396,10 +433,6 @@ class Judge:
             assert np.array_equal(logits, cold), "other logits than a cold run"
         else:
             assert np.abs(logits - cold).max() <= self.rig.tolerance, "other logits than cold"
-
-
-def common(one: list[int], other: list[int]) -> int:
-    return Timeline.of(one).common_prefix(Timeline.of(other))
 
 
 def every_kind() -> Iterator[list[Operation]]:

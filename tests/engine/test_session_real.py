@@ -15,7 +15,15 @@ from ds4tui.engine.models.registry import FAMILIES as READ
 from ds4tui.engine.models.registry import load_model
 from ds4tui.engine.session import Session
 from ds4tui.engine.state import ModelState
-from tests.engine.histories import PLENTY, FailingModel, Judge, drain, every_kind, histories
+from tests.engine.histories import (
+    PLENTY,
+    FailingModel,
+    Judge,
+    Operation,
+    drain,
+    every_kind,
+    histories,
+)
 from tests.golden.files import families, golden, golden_path, row
 from tests.scale import scaled
 
@@ -36,6 +44,12 @@ class FamilyRig:
 
     def session(self, memory: MemoryTier | None = None, number: int = 1) -> Session:
         return Session(FailingModel(self.model), (8, 4, 2), None, memory, number)
+
+    def timeline(self, ids: list[int]) -> Timeline:
+        return Timeline.of(ids)
+
+    def new_ids(self, operation: Operation) -> list[int]:
+        return operation.new_ids(self.vocab_size)
 
     def cold_logits(self, ids: list[int]) -> np.ndarray:
         key = tuple(ids)
