@@ -10,15 +10,20 @@ sets the bounded part from a snapshot where there is one. Invariants:
   (3) A state that needs snapshots has its bounded part at `kept`: its own end, a rewind that it
       says it can do, or a snapshot. Nothing else may stand in for it.
   (4) A base is asked whether it can be truncated; none is when nothing of it is cut off.
-  (5) What is put away fits into the room there is, and takes it from nothing that the way uses.
+  (5) What is put away fits into the room that the wanted state leaves, and takes it from nothing
+      that the way uses, nor from anything that is worth as much: only rows that nobody else holds
+      count as its worth. What must go for the wanted state itself is `lacking_bytes`.
   (6) Copy the smaller side: it follows from the bytes that each way copies.
+  (7) Rows are copied out of the live state only where that is parked whole: else it is gone on
+      with itself.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, HeldSnapshot, Offers, Rates, Sizes
+from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, HeldSnapshot, Offers, Rates, Sizes, Unheld
 
 Base = Literal["live", "parked", "fresh"]
 PutAway = Literal["nothing", "whole", "tail", "drop"]
@@ -44,7 +49,9 @@ class RowPart:
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to keep the first `kept` tokens; fields as SyncPlan's. `given_up` counts tokens of
-    branches that are lost by it."""
+    branches that are lost by it. `put_away_bytes` are taken for what is put away, the least of
+    which is worth `worth_ms`; `lacking_bytes` must go from the tier before it can be done, and
+    nothing of `leans_on` for it: that holds what need not be copied."""
 
     kept: int
     base: Base = "fresh"
@@ -56,6 +63,10 @@ class Way:
     put_away: PutAway = "nothing"
     estimated_ms: float = 0.0
     given_up: int = 0
+    put_away_bytes: int = 0
+    worth_ms: float = math.inf
+    lacking_bytes: int = 0
+    leans_on: frozenset[int] = frozenset()
 
     @property
     def uses(self) -> frozenset[int]:
@@ -112,6 +123,11 @@ def covered_to(rows: Sequence[HeldRows], start: int = 0) -> int:
         if held.start <= at:
             at = max(at, held.reach)
     return at
+
+
+def can_keep_any(situation: Situation) -> bool:
+    """Whether there is a way that keeps anything, however long it takes."""
+    return any(way.kept for way in _ways(situation))
 
 
 def best_way(situation: Situation) -> Way:
@@ -180,8 +196,9 @@ def _way(
         if not situation.can_cut(situation.live_rows()[0], taken[-1]):
             return None
     if base is None:
-        way = Way(kept, parts=parts, snapshot=snapshot)
-    elif base.holder_id == HOLDER_LIVE:
+        way = _costed(situation, Way(kept, parts=parts, snapshot=snapshot))
+        return None if taken and way.put_away != "whole" else way  # (7)
+    if base.holder_id == HOLDER_LIVE:
         way = Way(kept, "live", base_rows=rows, parts=parts, snapshot=snapshot)
     else:
         way = Way(kept, "parked", base.holder_id, rows, "nothing", parts, snapshot)
@@ -213,49 +230,114 @@ def _parts(holders: Sequence[HeldRows], start: int, end: int) -> tuple[RowPart, 
 def _costed(situation: Situation, way: Way, base: HeldRows | None = None) -> Way:
     """`way` with what becomes of the old branches, and its time."""
     parked = base if way.base == "parked" else None
-    freed = parked.nbytes if parked is not None else 0
-    put_away, live_bytes, live_copied, live_lost = _put_live_away(situation, way, freed)
-    tail, tail_copied, tail_lost = _cut_parked(situation, way, parked, freed - live_bytes)
+    room = _room_bytes(situation, way, parked)
+    branches = (_live_branch(situation, way), _parked_branch(way, parked))
+    put: dict[_Branch, _Left] = {}
+    taken, keep = 0, way.uses
+    # The dearer one first: all that makes way for both is worth less than either.
+    for branch in sorted(branches, key=lambda b: -b.unheld):
+        put[branch] = _put_away(situation, way, branch, room - taken, keep)
+        taken, keep = taken + put[branch].nbytes, keep | put[branch].leans_on
+    left, tail = (put[branch] for branch in branches)
     ms = situation.rates.prefill_ms(situation.prompt - way.kept)
-    ms += _copying_ms(situation, way, live_copied + tail_copied)
+    ms += _copying_ms(situation, way, left.copied_bytes + tail.copied_bytes)
+    put_away_bytes = left.nbytes + tail.nbytes
     return replace(
         way,
-        put_away=put_away,
-        base_tail=tail,
+        put_away=left.what,
+        base_tail=tail.what,
         estimated_ms=ms,
-        given_up=live_lost + tail_lost,
+        given_up=left.given_up + tail.given_up,
+        put_away_bytes=put_away_bytes,
+        worth_ms=min(left.worth_ms, tail.worth_ms),
+        lacking_bytes=max(0, put_away_bytes - room),
+        leans_on=left.leans_on | tail.leans_on,
     )
 
 
-def _put_live_away(situation: Situation, way: Way, freed: int) -> tuple[PutAway, int, int, int]:
-    """What becomes of the live state's dropped rows; bytes that it takes of the room, bytes that
-    are copied for it, tokens given up."""
-    live, sizes = situation.live, situation.sizes
-    left = live - min(situation.common, way.kept)
-    if not left:
-        return "nothing", 0, 0, 0
-    worth = situation.rates.prefill_ms(left)
-    whole = sizes.whole_bytes(live)
-    if way.base != "live" and situation.offers.has_room(whole - freed, worth, way.uses):
-        return "whole", whole, 0, 0
-    tail = left * sizes.row_bytes + sizes.snapshot_bytes
-    if way.kept and situation.offers.has_room(tail - freed, worth, way.uses):
-        return "tail", tail, tail, 0
-    return "drop", 0, 0, left
+def _room_bytes(situation: Situation, way: Way, parked: HeldRows | None) -> int:
+    """Bytes for what is put away, beside the wanted state; below 0 if something must go for that
+    alone. A state that is left or taken over gives its place."""
+    sizes, offers = situation.sizes, situation.offers
+    live = sizes.whole_bytes(situation.live) if situation.live else 0
+    given = parked.nbytes if parked is not None else 0
+    begins_with = live if way.base == "live" else given
+    grown = max(sizes.wanted_bytes, begins_with)
+    room = offers.free_bytes + given - (grown - live if offers.is_shared else 0)
+    if offers.device_bytes is None:
+        return room
+    return min(room, offers.device_bytes + given + live - grown)
 
 
-def _cut_parked(
-    situation: Situation, way: Way, base: HeldRows | None, freed: int
-) -> tuple[PutAway, int, int]:
-    """The same for the rows of a parked base that are cut off: what, bytes copied, given up."""
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What becomes of a branch that is left: bytes that it takes, bytes that are copied for it,
+    tokens that are lost; what is put away is worth `worth_ms`."""
+
+    what: PutAway = "nothing"
+    nbytes: int = 0
+    copied_bytes: int = 0
+    given_up: int = 0
+    worth_ms: float = math.inf
+    leans_on: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """What is left of one: `rows` that are cut off, of which the last `unheld` are nowhere else
+    and `holders` have the others; parking it whole takes `whole_bytes`, 0 where that cannot be."""
+
+    is_live: bool
+    rows: int = 0
+    unheld: int = 0
+    holders: frozenset[int] = frozenset()
+    whole_bytes: int = 0
+
+
+def _live_branch(situation: Situation, way: Way) -> _Branch:
+    live, cut = situation.live, min(situation.common, way.kept)
+    if live == cut:
+        return _Branch(True)
+    ask = situation.offers.unheld
+    found = ask(cut, way.base_id) if ask is not None else Unheld(cut)
+    unheld = live - found.start
+    whole = situation.sizes.whole_bytes(live) if way.base != "live" and unheld else 0
+    return _Branch(True, live - cut, unheld, found.holders, whole)
+
+
+def _parked_branch(way: Way, base: HeldRows | None) -> _Branch:
     if base is None or base.end <= base.common:
-        return "nothing", 0, 0
-    left = base.end - way.base_rows
-    worth = situation.rates.prefill_ms(left)
-    tail = left * situation.sizes.row_bytes + situation.sizes.snapshot_bytes
-    if situation.offers.has_room(tail - freed, worth, way.uses):
-        return "tail", tail, 0
-    return "drop", 0, left
+        return _Branch(False)
+    cut = way.base_rows
+    found = base.unheld(cut) if base.unheld is not None else Unheld(cut)
+    return _Branch(False, base.end - cut, base.end - found.start, found.holders)
+
+
+def _put_away(
+    situation: Situation, way: Way, branch: _Branch, room: int, keep: frozenset[int]
+) -> _Left:
+    if not branch.rows:
+        return _Left()
+    worth = situation.rates.prefill_ms(max(1, branch.unheld))
+    whole = branch.whole_bytes
+    if whole and situation.offers.has_room(whole, room, worth, keep):
+        return _Left("whole", whole, worth_ms=worth)
+    if not way.kept:
+        return _given_up(branch.unheld)
+    return _tail(situation, branch, room, keep | branch.holders)
+
+
+def _tail(situation: Situation, branch: _Branch, room: int, keep: frozenset[int]) -> _Left:
+    """What nobody else holds of a branch, copied if there is room; who holds the rest stays."""
+    nbytes = branch.unheld * situation.sizes.row_bytes + situation.sizes.snapshot_bytes
+    worth = situation.rates.prefill_ms(max(1, branch.unheld))
+    if nbytes and not situation.offers.has_room(nbytes, room, worth, keep):
+        return _given_up(branch.unheld)
+    return _Left("tail", nbytes, nbytes, 0, worth, branch.holders) if nbytes else _Left()
+
+
+def _given_up(unheld: int) -> _Left:
+    return _Left("drop", given_up=unheld) if unheld else _Left()
 
 
 def _copying_ms(situation: Situation, way: Way, put_away_bytes: int) -> float:

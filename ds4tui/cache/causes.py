@@ -164,12 +164,11 @@ def _says_the_same(was: Turn, now: Turn) -> bool:
 
 
 def lost_cause(lost: Iterable[Lost], held: int, kept: int, keepable: int) -> Cause | None:
-    """Of what is gone, what would have helped: a branch that reached beyond `held`, or a
-    snapshot behind `kept`, as far as `keepable`."""
-    snapshots = False
-    for thing in lost:
-        if thing.cause is Cause.SNAPSHOT_EVICTED:
-            snapshots = snapshots or kept < thing.tokens <= keepable
-        elif thing.tokens > held:
-            return thing.cause
-    return Cause.SNAPSHOT_EVICTED if snapshots else None
+    """Of what is gone, what would have helped most: a branch that reached beyond `held` (of those
+    that reached as far the one named first), or a snapshot behind `kept`, as far as `keepable`."""
+    gone = list(lost)
+    branches = [t for t in gone if t.cause is not Cause.SNAPSHOT_EVICTED and t.tokens > held]
+    if branches:
+        return max(branches, key=lambda thing: thing.tokens).cause
+    snapshots = (t.tokens for t in gone if t.cause is Cause.SNAPSHOT_EVICTED)
+    return Cause.SNAPSHOT_EVICTED if any(kept < at <= keepable for at in snapshots) else None

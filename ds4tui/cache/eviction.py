@@ -72,12 +72,3 @@ def victims(
 def _order(entry: Weighed) -> tuple[float, int, int]:
     # Of equal worth the larger goes: fewer have to.
     return (entry.value_ms, -entry.nbytes, entry.entry_id)
-
-
-def with_leaning(weighed: Sequence[Weighed]) -> dict[int, float]:
-    """What each is worth with all that leans on it: it goes only after that."""
-    worth = {entry.entry_id: entry.value_ms for entry in weighed}
-    for entry in weighed:
-        for stem in entry.stems & worth.keys():
-            worth[stem] = max(worth[stem], entry.value_ms)
-    return worth

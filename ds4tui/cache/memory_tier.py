@@ -17,30 +17,32 @@ what stays; it never looks into what it holds, and never acts on a session.
       than what is held behind it does not count: a prompt that ends there will close it.
   (5) Something short never displaces something that takes longer to compute, unless that was
       left alone for long (`cache.eviction`).
-  (6) Everything that goes leaves a note in words, and a tombstone if it could be missed.
+  (6) Everything that goes leaves a note in words, and a tombstone if it could be missed; so do
+      rows that a live state gives up (`lose`).
   (7) At most MAX_ENTRIES things are held: look-ups and evictions stay quick however many
       branches there were.
 """
 
+import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ds4tui.cache.causes import Cause
-from ds4tui.cache.eviction import Weighed, value_ms, victims, with_leaning
-from ds4tui.cache.offers import DEFAULT_RATES, Evictable, HeldRows, HeldSnapshot, Offers, Rates
+from ds4tui.cache.entries import CacheNote, Counted, Entry, EntryKind, Held
+from ds4tui.cache.eviction import Weighed, value_ms, victims
+from ds4tui.cache.offers import DEFAULT_RATES, HeldRows, HeldSnapshot, Offers, Rates, Unheld
 from ds4tui.cache.outline import Outline, fork_points
 from ds4tui.cache.prefix_tree import PrefixTree, Walk
-from ds4tui.cache.reasons import tokens as words
 from ds4tui.cache.survey import Standing, survey
 from ds4tui.cache.thinning import FORK_POINTS, Place, spacing_tokens, staying
-from ds4tui.cache.timeline import ImageSpan, Timeline
+from ds4tui.cache.timeline import Timeline
 from ds4tui.cache.tombstones import Tombstones
 
-EntryKind = Literal["parked", "segment", "snapshot", "lent"]
+__all__ = ["MAX_ENTRIES", "CacheNote", "Held", "MemoryTier"]
 
 MAX_ENTRIES = 512
 _NOTES_KEPT = 256  # if nobody drains them
@@ -51,50 +53,8 @@ _SNAPSHOT_SHARE = 0.5
 # 100,000 tokens about a tenth of its way back, and each one makes every look-up slower.
 _SNAPSHOTS_MAX = 96
 
-_NAMES = {
-    "parked": "parked branch",
-    "segment": "segment",
-    "snapshot": "snapshot",
-    "lent": "state that was taken",
-}
 
-
-@dataclass(frozen=True, slots=True)
-class CacheNote:
-    """Something that the tier did, for log, panel and HTTP. `kind` is "evicted", "refused",
-    "thinned", "pruned" or "dropped"; `tokens` would have to be evaluated again without it."""
-
-    kind: str
-    tokens: int
-    nbytes: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A parked state (`start` 0), segment or snapshot of the tier, and what it stands for."""
-
-    holder_id: int
-    kind: EntryKind
-    start: int
-    timeline: Timeline
-    handle: Any
-
-
-@dataclass(slots=True)
-class _Entry:
-    kind: EntryKind
-    start: int
-    end: int
-    outline: Outline
-    spans: tuple[ImageSpan, ...]
-    handle: Any
-    nbytes: int
-    used_at: float
-    point: str = ""
-
-
-class MemoryTier:
+class MemoryTier(Counted):
     """`budget_bytes` bounds parked states, segments and snapshots together; a function of it is
     asked each time. `clock` gives seconds."""
 
@@ -108,7 +68,7 @@ class MemoryTier:
         self.lets_go: Callable[[Held], None] | None = None  # told of what is evicted, before
         self._budget = budget_bytes
         self._clock = clock
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, Entry] = {}
         self._tree = PrefixTree()
         self._tombstones = Tombstones()
         self._ids = itertools.count(1)
@@ -122,57 +82,10 @@ class MemoryTier:
     def budget_bytes(self) -> int:
         return self._budget() if callable(self._budget) else self._budget
 
-    @property
-    def nbytes(self) -> int:
-        return sum(entry.nbytes for entry in self._entries.values())
-
-    @property
-    def parked_bytes(self) -> int:
-        return self._bytes_of("parked")
-
-    @property
-    def segment_bytes(self) -> int:
-        return self._bytes_of("segment")
-
-    @property
-    def snapshot_bytes(self) -> int:
-        return self._bytes_of("snapshot")
-
-    @property
-    def parked_tokens(self) -> int:
-        return self._tokens_of("parked")
-
-    @property
-    def segment_tokens(self) -> int:
-        return self._tokens_of("segment")
-
-    @property
-    def parked_count(self) -> int:
-        return self._count_of("parked")
-
-    @property
-    def segment_count(self) -> int:
-        return self._count_of("segment")
-
-    @property
-    def snapshot_count(self) -> int:
-        return self._count_of("snapshot")
-
-    def _tokens_of(self, kind: EntryKind) -> int:
-        return sum(
-            entry.end - entry.start for entry in self._entries.values() if entry.kind == kind
-        )
-
-    def _bytes_of(self, kind: EntryKind) -> int:
-        return sum(entry.nbytes for entry in self._entries.values() if entry.kind == kind)
-
-    def _count_of(self, kind: EntryKind) -> int:
-        return sum(entry.kind == kind for entry in self._entries.values())
-
     # -- looking up ----------------------------------------------------------------------------
 
-    def offers(self, wanted: Timeline) -> Offers:
-        """What is held of `wanted`; changes nothing."""
+    def offers(self, wanted: Timeline, live: Timeline | None = None) -> Offers:
+        """What is held of `wanted`, and of the `live` timeline of who asks; changes nothing."""
         walk = self._tree.walk(wanted)
         rows: list[HeldRows] = []
         snapshots: list[HeldSnapshot] = []
@@ -182,21 +95,55 @@ class MemoryTier:
                 if common == entry.end:
                     snapshots.append(HeldSnapshot(key, entry.end))
             elif entry.kind != "lent" and min(common, entry.end) > entry.start:
-                rows.append(_held(key, entry, common))
-        free = max(0, self.budget_bytes - self.nbytes)
-        lost = self._tombstones.lost(wanted)
-        return Offers(tuple(rows), tuple(snapshots), lost, free, self._evictable)
+                rows.append(self._held(key, entry, common))
+        return Offers(
+            tuple(rows),
+            tuple(snapshots),
+            self._tombstones.lost(wanted),
+            self.budget_bytes - self.nbytes,
+            self._weighed,
+            max(0, len(self._entries) + 1 - MAX_ENTRIES),
+            unheld=functools.partial(self.unheld, live) if live is not None else None,
+        )
+
+    def _held(self, key: int, entry: Entry, common: int) -> HeldRows:
+        held = HeldRows(
+            key,
+            "parked" if entry.kind == "parked" else "segment",
+            entry.start,
+            entry.end,
+            common,
+            entry.nbytes,
+            outline=entry.outline,
+            spans=entry.spans,
+        )
+        if entry.kind != "parked":
+            return held
+
+        def unheld(start: int) -> Unheld:
+            return self.unheld(self._tree.timeline(key), start, key)
+
+        return replace(held, can_rewind=entry.handle.can_rewind, unheld=unheld)
 
     def unheld_from(self, timeline: Timeline, start: int) -> int:
         """The first position from `start` on whose row no parked state or segment holds;
-        len(timeline) if all are held. A tail is copied from there on only."""
+        len(timeline) if all are held."""
+        return self.unheld(timeline, start).start
+
+    def unheld(self, timeline: Timeline, start: int, excluded: int | None = None) -> Unheld:
+        """The same, `excluded` not counted, and who holds those before it. A tail is copied from
+        there on only."""
         at = start
+        holders: set[int] = set()
         commons = self._tree.commons(timeline)
         for key in sorted(commons, key=lambda k: self._entries[k].start):
             entry = self._entries[key]
-            if entry.kind in ("parked", "segment") and entry.start <= at:
-                at = max(at, min(commons[key], entry.end))
-        return at
+            is_rows = entry.kind in ("parked", "segment") and key != excluded
+            end = min(commons[key], entry.end)
+            if is_rows and entry.start <= at < end:
+                at = end
+                holders.add(key)
+        return Unheld(at, frozenset(holders))
 
     def snapshots_of(self, timeline: Timeline) -> tuple[int, ...]:
         """Positions of the snapshots along a timeline, ascending."""
@@ -252,11 +199,13 @@ class MemoryTier:
         state: Any,
         nbytes: int,
         keep: Collection[int] = (),
+        since: int = 0,
     ) -> int | None:
         """Take a whole state of exactly `timeline`, which answers can_rewind; None if it is
-        refused (the notes say why)."""
+        refused (the notes say why). Its rows before `since` count for nothing: a live state is
+        about to hold them."""
         entry = self._entry("parked", 0, timeline, outline, state, nbytes)
-        return self._add(entry, timeline, keep)
+        return self._add(entry, timeline, keep, since)
 
     def add_segment(
         self,
@@ -310,12 +259,15 @@ class MemoryTier:
         handle: Any,
         nbytes: int,
         point: str = "",
-    ) -> _Entry:
+    ) -> Entry:
         at, end, spans = self._clock(), len(timeline), timeline.spans
-        return _Entry(kind, start, end, outline, spans, handle, nbytes, at, point)
+        return Entry(kind, start, end, outline, spans, handle, nbytes, at, point)
 
-    def _add(self, entry: _Entry, timeline: Timeline, keep: Collection[int]) -> int | None:
-        worth_ms = self.rates.prefill_ms(tokens := self._new_tokens(entry, timeline))
+    def _add(
+        self, entry: Entry, timeline: Timeline, keep: Collection[int], since: int = 0
+    ) -> int | None:
+        tokens = self._new_tokens(entry, timeline, max(since, entry.start))
+        worth_ms = self.rates.prefill_ms(tokens)
         key = next(self._ids)
         # It stands there before room is made, so that what it leans on stays.
         nbytes, entry.nbytes = entry.nbytes, 0
@@ -331,12 +283,12 @@ class MemoryTier:
         self._forget(key)
         return None
 
-    def _new_tokens(self, entry: _Entry, timeline: Timeline) -> int:
+    def _new_tokens(self, entry: Entry, timeline: Timeline, since: int) -> int:
         """What would have to be computed again without it; 1 or more."""
         if entry.kind == "snapshot":
             before = [p for p in self.snapshots_of(timeline) if p < entry.end]
             return entry.end - max(before, default=0)
-        return max(1, entry.end - self.unheld_from(timeline, entry.start))
+        return max(1, entry.end - self.unheld_from(timeline, since))
 
     # -- letting go ----------------------------------------------------------------------------
 
@@ -350,6 +302,28 @@ class MemoryTier:
         entry.kind, entry.nbytes = "lent", 0
         self._surveyed = None
         return state
+
+    def take_back(self, holder_id: int, state: Any) -> None:
+        """A parked state that was taken comes back as it was: it could not be used. KeyError if
+        it was not taken."""
+        entry = self._entries[holder_id]
+        if entry.kind != "lent":
+            raise KeyError(holder_id)
+        entry.handle, entry.kind, entry.nbytes = state, "parked", state.nbytes
+        self._surveyed = None
+
+    def lose(
+        self, timeline: Timeline, outline: Outline, since: int, cause: Cause, reason: str = ""
+    ) -> None:
+        """Rows of `timeline` from `since` on, which a live state held, are given up: whoever
+        wants them is told the cause. With a `reason` it is noted, too."""
+        start = self.unheld_from(timeline, since)
+        if start == len(timeline):
+            return
+        if reason:
+            said = f"tokens {start:,} to {len(timeline):,} of a live branch: {reason}"
+            self._notes.append(CacheNote("dropped", len(timeline) - start, 0, said))
+        self._bury(self._entry("segment", start, timeline, outline, None, 0), timeline, cause)
 
     def settle(self) -> None:
         """The live timelines say again what the live states hold: forget what was taken, and what
@@ -373,20 +347,23 @@ class MemoryTier:
     ) -> bool:
         """Whether `needed_bytes` more, of something worth `worth_ms`, fit into the budget now.
         What is worth least goes first; if it cannot be, nothing goes."""
-        excess, crowd = self._excess(needed_bytes)
-        if not excess and not crowd:
+        excess = max(0, self.nbytes + needed_bytes - self.budget_bytes)
+        return self.let_go(excess, keep, worth_ms)
+
+    def let_go(
+        self, nbytes: int, keep: Collection[int] = (), worth_ms: float = float("inf")
+    ) -> bool:
+        """Whether things that take `nbytes` together are gone now, for something worth
+        `worth_ms`: what is worth least goes first; if it cannot be, nothing goes."""
+        crowd = max(0, len(self._entries) - MAX_ENTRIES)
+        if nbytes <= 0 and not crowd:
             return True
-        gone = victims(self._weighed(), excess, keep, worth_ms, crowd)
+        gone = victims(self._weighed(), nbytes, keep, worth_ms, crowd)
         standings = self._survey() if gone else {}
         for key in gone or ():
             reason = "the room was needed for what is worth more"
             self._let_go(key, "evicted", standings[key].tokens, reason)
         return gone is not None
-
-    def _excess(self, needed_bytes: int) -> tuple[int, int]:
-        """Bytes over the budget, and entries over the count."""
-        excess = self.nbytes + needed_bytes - self.budget_bytes
-        return max(0, excess), max(0, len(self._entries) - MAX_ENTRIES)
 
     def drain_notes(self) -> tuple[CacheNote, ...]:
         """What happened since the last call, oldest first."""
@@ -394,7 +371,7 @@ class MemoryTier:
         self._notes.clear()
         return notes
 
-    def _thin(self, walk: Walk, newest: _Entry, keep: Collection[int]) -> None:
+    def _thin(self, walk: Walk, newest: Entry, keep: Collection[int]) -> None:
         keys = {self._entries[k].end: k for k in _keys_on(walk) if self._is(k, "snapshot")}
         forks = {node.end for node in walk.nodes if len(node.children) > 1}
         places = [
@@ -434,19 +411,15 @@ class MemoryTier:
         self._tree.remove(key)
         self._surveyed = None
 
-    def _bury(self, entry: _Entry, timeline: Timeline) -> None:
+    def _bury(self, entry: Entry, timeline: Timeline, cause: Cause = Cause.BRANCH_EVICTED) -> None:
         if entry.kind == "snapshot":
             self._tombstones.add(Cause.SNAPSHOT_EVICTED, timeline)
             return
         borders = (p for p in fork_points(timeline, entry.outline) if p > entry.start)
-        self._tombstones.add(Cause.BRANCH_EVICTED, timeline, borders)
+        self._tombstones.add(cause, timeline, borders)
 
-    def _note(self, kind: str, entry: _Entry, tokens: int, reason: str) -> None:
-        where = f"at {entry.end:,}" if entry.kind == "snapshot" else f"of {words(entry.end)}"
-        if entry.kind == "segment":
-            where = f"of tokens {entry.start:,} to {entry.end:,}"
-        said = f"{_NAMES[entry.kind]} {where}: {reason}"
-        self._notes.append(CacheNote(kind, tokens, entry.nbytes, said))
+    def _note(self, kind: str, entry: Entry, tokens: int, reason: str) -> None:
+        self._notes.append(CacheNote(kind, tokens, entry.nbytes, f"{entry.said}: {reason}"))
 
     # -- weighing ------------------------------------------------------------------------------
 
@@ -461,7 +434,7 @@ class MemoryTier:
         self._surveyed = live, standings
         return standings
 
-    def _weighed(self) -> list[Weighed]:
+    def _weighed(self) -> Sequence[Weighed]:
         now, standings = self._clock(), self._survey()
         return [
             Weighed(
@@ -474,27 +447,8 @@ class MemoryTier:
             if entry.kind != "lent"
         ]
 
-    def _evictable(self) -> tuple[Evictable, ...]:
-        weighed = self._weighed()
-        worth = with_leaning(weighed)
-        return tuple(Evictable(w.entry_id, worth[w.entry_id], w.nbytes) for w in weighed)
-
     def _is(self, key: int, kind: EntryKind) -> bool:
         return self._entries[key].kind == kind
-
-
-def _held(key: int, entry: _Entry, common: int) -> HeldRows:
-    return HeldRows(
-        key,
-        "parked" if entry.kind == "parked" else "segment",
-        entry.start,
-        entry.end,
-        common,
-        entry.nbytes,
-        entry.handle.can_rewind if entry.kind == "parked" else None,
-        entry.outline,
-        entry.spans,
-    )
 
 
 def _keys_on(walk: Walk) -> list[int]:

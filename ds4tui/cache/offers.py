@@ -6,10 +6,11 @@ here, but for the question whether a parked state can go back.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ds4tui.cache.causes import Lost
+from ds4tui.cache.eviction import Weighed, victims
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import ImageSpan
 
@@ -45,15 +46,26 @@ DEFAULT_RATES = Rates()
 class Sizes:
     """Bytes of a state: `row_bytes` of one position in all append-only layers, `snapshot_bytes`
     of the bounded part, `live_bytes` of what the live state has allocated (0: its rows and its
-    bounded part)."""
+    bounded part), `wanted_bytes` of what the wanted one is going to (0: no more than it begins
+    with)."""
 
     row_bytes: int = 1
     snapshot_bytes: int = 0
     live_bytes: int = 0
+    wanted_bytes: int = 0
 
     def whole_bytes(self, live: int) -> int:
         """Of the live state, if it holds `live` rows."""
         return self.live_bytes or live * self.row_bytes + self.snapshot_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unheld:
+    """`start` is the first row that nothing holds; those before it, as far as was asked, are held
+    by `holders`."""
+
+    start: int
+    holders: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class HeldRows:
     "parked": a whole state (start = 0) that `can_rewind` as it says and can be gone on with;
     "segment": a copied run of rows, of use once [0, start) comes from elsewhere; "page": a run
     on disk; "live": the session's own state, which no look-up returns. `nbytes` is what it takes
-    in memory.
+    in memory. `unheld` says of a parked one what Offers.unheld does of the live one.
     """
 
     holder_id: int
@@ -76,6 +88,7 @@ class HeldRows:
     can_rewind: Callable[[int], bool] | None = None
     outline: Outline = ()
     spans: tuple[ImageSpan, ...] = ()
+    unheld: Callable[[int], Unheld] | None = field(default=None, compare=False)
 
     @property
     def reach(self) -> int:
@@ -92,45 +105,51 @@ class HeldSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Evictable:
-    """What could go to make room, and what it would cost to have it computed again."""
-
-    entry_id: int
-    value_ms: float
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Offers:
-    """`free_bytes` is room for what is put away; `evictable` what could make more of it, asked
-    only where that matters."""
+    """What a look-up found, and the room there is for what is put away.
+
+    `free_bytes` is what the tier may take besides what it holds; where `is_shared` the live states
+    grow in the same room. `device_bytes` is what can be allocated at all now; None: all that
+    there is room for. `evictable` is what could make way, weighed; asked only where that matters.
+    `crowd` counts things that must go for one more, whatever they take. `takes` is False where
+    nothing shall be put away.
+
+    `unheld(row, excluded)` says how far the live timeline is held from `row` on by anything in
+    memory besides the live state, the holder `excluded` not counted.
+    """
 
     rows: tuple[HeldRows, ...] = ()
     snapshots: tuple[HeldSnapshot, ...] = ()
     lost: tuple[Lost, ...] = ()
     free_bytes: int = 0
-    evictable: Sequence[Evictable] | Callable[[], Sequence[Evictable]] = ()
+    evictable: Sequence[Weighed] | Callable[[], Sequence[Weighed]] = ()
+    crowd: int = 0
+    is_shared: bool = False
+    device_bytes: int | None = None
+    takes: bool = True
+    unheld: Callable[[int, int | None], Unheld] | None = field(default=None, compare=False)
 
-    def has_room(self, nbytes: int, worth_ms: float, keep: Collection[int] = ()) -> bool:
-        """Whether something worth `worth_ms` can have so many bytes: only what is worth less
-        makes way for it, and nothing of `keep`."""
-        if nbytes <= self.free_bytes:
+    def has_room(
+        self, nbytes: int, room_bytes: int, worth_ms: float, keep: Collection[int] = ()
+    ) -> bool:
+        """Whether something worth `worth_ms` can have so many bytes where there are `room_bytes`
+        (below 0: what must go in any case): only what is worth less makes way for it, and
+        nothing of `keep`."""
+        if not self.takes:
+            return False
+        if nbytes <= room_bytes and not self.crowd:
             return True
         evictable = self.evictable() if callable(self.evictable) else self.evictable
-        return nbytes <= self.free_bytes + sum(
-            entry.nbytes
-            for entry in evictable
-            if entry.value_ms < worth_ms and entry.entry_id not in keep
-        )
+        excess = nbytes - room_bytes
+        return victims(evictable, excess, keep, worth_ms, self.crowd) is not None
 
     def joined(self, other: "Offers") -> "Offers":
         """Both: that of the memory, whose room counts, and `other` (the disk's)."""
-        return Offers(
-            self.rows + other.rows,
-            self.snapshots + other.snapshots,
-            self.lost + other.lost,
-            self.free_bytes,
-            self.evictable,
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            snapshots=self.snapshots + other.snapshots,
+            lost=self.lost + other.lost,
         )
 
 

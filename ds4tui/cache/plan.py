@@ -24,13 +24,14 @@ prompt, so its numbers may differ from that run's by rounding. (What is evaluate
 kept rows is likewise recompute-equal; only the kept rows are exact.)
 """
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
 from ds4tui.cache.candidates import Base, PutAway, RowPart, Situation, Way, best_way, covered_to
-from ds4tui.cache.causes import Cause, Side, divergence_cause, left_out, lost_cause
+from ds4tui.cache.causes import Cause, Lost, Side, divergence_cause, left_out, lost_cause
 from ds4tui.cache.offers import (
     DEFAULT_RATES,
     HOLDER_LIVE,
@@ -55,6 +56,7 @@ Images = Literal["match", "changed", "removed", "none"]
 _WINDOW = 8
 
 NO_SIZES = Sizes()
+_NOTHING = Side(0, (), ())
 
 
 class PlanKind(StrEnum):
@@ -89,9 +91,12 @@ class SyncPlan:
     behind them, up to `kept`; set the bounded part from `snapshot_id` (it stands at `kept`), or
     leave it to the base's own rewind if that is None.
 
-    `put_away` is what becomes of the live state first: "nothing" is left of it, it is parked
-    "whole", its "tail" [tail_start, live) is copied into a segment, or that is given up ("drop").
-    `base_tail` says the same of the rows of a parked base from `base_rows` on.
+    `put_away` is what becomes of the live state first: "nothing" is left of it that is not held
+    elsewhere, it is parked "whole", its "tail" [tail_start, live) is copied into a segment as far
+    as nobody else holds it, or that is given up ("drop"). `base_tail` says the same of the rows of
+    a parked base from `base_rows` on. That takes `put_away_bytes`, for something worth `worth_ms`
+    or more; `lacking_bytes` must go from the tier before the plan is executed, only what is worth
+    less if anything is put away.
 
     `held` is the longest prefix that anything resident matches, `replayed` what of it is
     computed again although its rows are there (the bounded part was not). `cause` is why anything
@@ -121,12 +126,18 @@ class SyncPlan:
     put_away: PutAway = "nothing"
     estimated_ms: float = 0.0
     cause: Cause | None = None
+    put_away_bytes: int = 0
+    worth_ms: float = math.inf
+    lacking_bytes: int = 0
+    leans_on: frozenset[int] = frozenset()
 
     @property
     def uses(self) -> frozenset[int]:
-        """Ids of all that the plan takes from the memory tier: nothing of it may be evicted."""
+        """Ids of all that the plan takes from the memory tier, or need not copy since it is
+        there: nothing of it may be evicted."""
         ids = {part.holder for part in self.parts if part.holder != HOLDER_LIVE}
-        return frozenset(ids | {i for i in (self.base_id, self.snapshot_id) if i is not None})
+        ids |= {i for i in (self.base_id, self.snapshot_id) if i is not None}
+        return self.leans_on | ids
 
     @property
     def tail_start(self) -> int:
@@ -165,6 +176,8 @@ def plan_sync(
         raise ValueError("an empty timeline cannot be evaluated")
     common = live.common_prefix(wanted)
     is_trusted = poisoned is None
+    if not is_trusted:
+        offers = replace(offers, lost=(*offers.lost, Lost(Cause.SESSION_POISONED, common)))
     situation = Situation(
         live=len(live) if is_trusted else 0,
         common=common if is_trusted else 0,
@@ -180,18 +193,14 @@ def plan_sync(
     held = covered_to(situation.holders())
     way = best_way(situation)
     replayed = max(0, min(held, situation.limit) - way.kept)
-    cause = (
-        Cause.SESSION_POISONED
-        if not is_trusted
-        else _cause(
-            situation,
-            way,
-            held,
-            _live_side(live, wanted, common, live_outline),
-            Side(len(wanted), wanted_outline, wanted.spans),
-            has_window=has_window,
-            emptied=emptied,
-        )
+    cause = _cause(
+        situation,
+        way,
+        held,
+        _live_side(live, wanted, common, live_outline) if is_trusted else _NOTHING,
+        Side(len(wanted), wanted_outline, wanted.spans),
+        has_window=has_window,
+        emptied=emptied,
     )
     return SyncPlan(
         kind=_kind(situation, way),
@@ -217,6 +226,10 @@ def plan_sync(
         put_away=way.put_away,
         estimated_ms=way.estimated_ms,
         cause=cause,
+        put_away_bytes=way.put_away_bytes,
+        worth_ms=way.worth_ms,
+        lacking_bytes=way.lacking_bytes,
+        leans_on=way.leans_on,
     )
 
 
@@ -238,6 +251,8 @@ def _cause(
     has_window: bool,
     emptied: Cause | None,
 ) -> Cause | None:
+    if way.kept == situation.limit:
+        return None  # what is evaluated is new, or must be for its logits
     nearest = None if situation.common == held else _nearest(situation.offers.rows, held)
     side = live if nearest is None else Side(nearest.end, nearest.outline, nearest.spans)
     why_parted = divergence_cause(side, wanted, held) if side.length else None
@@ -248,7 +263,7 @@ def _cause(
     # Two things may be at work: the one that costs more is told.
     if has_window and replayed > max(0, situation.prompt - held if why_parted else 0):
         return Cause.WINDOW_WRAPPED
-    return why_parted or (emptied if not situation.live else None)
+    return why_parted or (emptied if not held else None)
 
 
 def _nearest(rows: Sequence[HeldRows], held: int) -> HeldRows | None:

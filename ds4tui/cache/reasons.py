@@ -1,7 +1,7 @@
 """The sentence that says what a plan does: what is kept from where, what is computed again and
 why, what becomes of the old branch and how many tokens it holds."""
 
-from ds4tui.cache.candidates import Situation, Way
+from ds4tui.cache.candidates import Situation, Way, can_keep_any
 from ds4tui.cache.causes import Cause
 from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS, HeldRows
 
@@ -60,6 +60,8 @@ def _obstacle(situation: Situation, held: int, poisoned: str | None) -> str:
     if not situation.limit:
         return "the prompt has nothing before its last token"
     to = min(held, situation.limit)
+    if can_keep_any(situation):
+        return f"the {tokens(to)} that are held are computed sooner than copied"
     if situation.common:
         return f"the state cannot go back from {situation.live:,} to {to:,}"
     return f"no state can be made of the {to:,} that are held"
@@ -116,6 +118,8 @@ def _old_branch(situation: Situation, way: Way, *, is_start: bool = False) -> st
         said = f"{tokens(left)} of the old branch {is_are} kept aside"
     elif way.put_away == "drop" and not (is_start and situation.offers is NO_OFFERS):
         said = f"{tokens(left)} of the old branch dropped{_no_room(situation)}"
+    elif way.put_away == "nothing" and left:
+        said = f"the old branch of {tokens(situation.live)} is held already"
     else:
         said = ""
     if way.base_tail == "drop":

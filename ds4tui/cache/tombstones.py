@@ -3,6 +3,7 @@
 A few hundred bytes each, and of each kind only the newest are remembered.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ _POSITIONS = 8
 @dataclass(frozen=True, slots=True)
 class _Tombstone:
     cause: Cause
+    number: int  # counts all of them
     digests: tuple[tuple[int, bytes], ...]  # (position, of the ids before it), ascending
 
 
@@ -25,26 +27,26 @@ class Tombstones:
 
     def __init__(self) -> None:
         self._by_cause: dict[Cause, deque[_Tombstone]] = {}
+        self._count = 0
 
     def add(self, cause: Cause, timeline: Timeline, borders: Iterable[int] = ()) -> None:
         """Something of `timeline`, up to its end, is gone; a wanted timeline that shares it up
         to one of `borders` misses it too."""
+        self._count += 1
         positions = sorted({b for b in borders if 0 < b < len(timeline)})
         step = max(1, -(-len(positions) // (_POSITIONS - 1)))
         chosen = [*positions[::-step][::-1], len(timeline)]
         digests = tuple((position, timeline.digest(position)) for position in chosen)
         self._by_cause.setdefault(cause, deque(maxlen=_REMEMBERED)).append(
-            _Tombstone(cause, digests)
+            _Tombstone(cause, self._count, digests)
         )
 
     def lost(self, wanted: Timeline) -> tuple[Lost, ...]:
-        """Of everything remembered that shares something with `wanted`: how much."""
+        """Of everything remembered that shares something with `wanted`: how much; newest first."""
         known: dict[int, bytes] = {}
-        found = (
-            (stone.cause, _matched(stone, wanted, known))
-            for stones in self._by_cause.values()
-            for stone in stones
-        )
+        stones = itertools.chain.from_iterable(self._by_cause.values())
+        newest_first = sorted(stones, key=lambda stone: -stone.number)
+        found = ((stone.cause, _matched(stone, wanted, known)) for stone in newest_first)
         return tuple(Lost(cause, tokens) for cause, tokens in found if tokens)
 
 

@@ -102,16 +102,6 @@ def neighbours_rows(neighbours: Iterable[Neighbour], wanted: Timeline) -> tuple[
     return tuple(rows for rows in held if rows.common)
 
 
-def sound_rows(state: State, kept: int) -> int:
-    """How many rows of `state` are those that were wanted after a rebuild from its first `kept`
-    rows met a record that cannot be read; the state is cut to them. 0: it is of no use."""
-    rows = kept if state.needs_snapshots else state.length
-    if not rows or not state.can_rewind(rows):
-        return 0
-    state.rewind(rows)
-    return rows
-
-
 def look_up(
     plan: SyncPlan,
     memory: MemoryTier,

@@ -211,62 +211,73 @@ class Pool:
     ) -> SyncPlan:
         """The plan for `wanted` in `session`, with memory for it and the next token.
 
-        Where that is short, what is parked goes first, by value; then the live states of resting
-        sessions, the one used longest ago first; then what the plan would have put away. Raises
-        OutOfMemory with both numbers, and nothing of the session has changed, when even that
-        does not do.
+        What is put away displaces only what is worth less. Where the wanted state alone lacks
+        memory, vectors of pictures go first, then the live states of resting sessions are parked,
+        so that what is worth least of all that is held goes, and the plan is made anew on what is
+        held then. Raises OutOfMemory with both numbers, and nothing of the session has changed,
+        when even that does not do.
         """
-        plan = session.plan(wanted, outline)
-        tokens = plan.prompt + 1
-        if not self._can_ever_fit(session, plan, tokens):
+        busy = set(busy)
+        if not self._can_ever_fit(session, wanted, busy):
             # Nothing makes way for what cannot be had.
-            raise self._refusal(session, session.plan(wanted, outline, puts_away=False), tokens)
-        if self._has_room(session, plan, tokens):
-            return plan
-        resting = [s for s in self.sessions if s is not session and s.number not in set(busy)]
-        for other in sorted(resting, key=lambda s: self._used[s.number]):
+            raise self._refusal(session, session.plan(wanted, outline, puts_away=False))
+        resting = [s for s in self.sessions if s is not session and s.number not in busy]
+        resting.sort(key=lambda s: self._used[s.number])
+        plan = self._plan(session, wanted, outline)
+        while plan.lacking_bytes and self._makes_way(session, plan, resting):
+            self._loaded.give_back()
+            plan = self._plan(session, wanted, outline)
+        if self._short(session, plan) > 0:
+            plan = session.plan(wanted, outline, puts_away=False)
+            if self._short(session, plan) > 0:
+                raise self._refusal(session, plan)
+        return plan
+
+    def _plan(
+        self, session: Session, wanted: Timeline, outline: Outline, *, holds: bool = True
+    ) -> SyncPlan:
+        available = self._loaded.available_bytes()
+        return session.plan(wanted, outline, device_bytes=available, holds=holds)
+
+    def _makes_way(self, session: Session, plan: SyncPlan, resting: list[Session]) -> bool:
+        """Whether something that `plan` can do without has gone, or was parked to be weighed."""
+        short = self._short(session, plan)
+        if short > 0 and self.images is not None and self.images.nbytes:
+            self.images.shrink_to(max(0, self.images.nbytes - short))
+            return True
+        if plan.put_away_bytes:
+            return self.memory.let_go(plan.lacking_bytes, plan.uses, plan.worth_ms)
+        while resting:
+            other = resting.pop(0)
             if other.kv_bytes and -other.number not in plan.uses:
                 if self.storing is not None:
                     self.storing.before_loss(other)
-                other.clear("another session needs its memory", park=False)
-                if self._has_room(session, plan, tokens):
-                    return session.plan(wanted, outline)
-        plan = session.plan(wanted, outline, puts_away=False)
-        if self._has_room(session, plan, tokens):
-            return plan
-        raise self._refusal(session, plan, tokens)
+                other.clear("another session needs its memory")
+                return True
+        gone = self.memory.let_go(plan.lacking_bytes, plan.uses)
+        return gone or (0 < short and self.memory.let_go(short, plan.uses))
 
-    def _can_ever_fit(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
-        """Whether giving up all that is held, in every session, could be enough."""
-        held = self.memory.nbytes + sum(other.kv_bytes for other in self.sessions)
+    def _can_ever_fit(self, session: Session, wanted: Timeline, busy: set[int]) -> bool:
+        """Whether giving up all that is held, but by the other sessions at work, could be
+        enough."""
+        held = self.memory.nbytes + session.kv_bytes
+        held += sum(s.kv_bytes for s in self.sessions if s is not session and s.number not in busy)
         held += self.images.nbytes if self.images is not None else 0
-        needed = session.growth_bytes(tokens, plan)
-        return not needed or needed <= self._loaded.available_bytes() + held
+        grown = self._loaded.model.kv_bytes(len(wanted) + 1)
+        return grown <= self._loaded.available_bytes() + held
 
-    def _refusal(self, session: Session, plan: SyncPlan, tokens: int) -> OutOfMemory:
+    def _refusal(self, session: Session, plan: SyncPlan) -> OutOfMemory:
+        tokens = plan.prompt + 1
         needed, available = session.growth_bytes(tokens, plan), self._loaded.available_bytes()
         return OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
 
-    def _has_room(self, session: Session, plan: SyncPlan, tokens: int) -> bool:
-        """Whether a state of `tokens` rows can be had; vectors of pictures make way for it, which
-        only rows that are not there yet need, then parked things."""
-        needed = session.growth_bytes(tokens, plan)
-        if needed and self._shares_room:
-            self.memory.make_room(min(needed, self.memory.budget_bytes), plan.uses)
-        short = needed - self._loaded.available_bytes() if needed else 0
-        if short > 0 and self.images is not None and self.images.nbytes:
-            self.images.shrink_to(max(0, self.images.nbytes - short))
-            self._loaded.give_back()
-            short = needed - self._loaded.available_bytes()
-        if short > 0 and self.memory.nbytes:
-            free = max(0, self.memory.budget_bytes - self.memory.nbytes)
-            self.memory.make_room(free + min(short, self.memory.nbytes), plan.uses)
-            self._loaded.give_back()
-            short = needed - self._loaded.available_bytes()
-        return short <= 0
+    def _short(self, session: Session, plan: SyncPlan) -> int:
+        """How many bytes there are too few to allocate what `plan` takes; 0 or less: enough."""
+        needed = session.growth_bytes(plan.prompt + 1, plan)
+        return needed - self._loaded.available_bytes() if needed else 0
 
     def _candidate(self, session: Session, wanted: Timeline, outline: Outline) -> Candidate:
-        plan = session.plan(wanted, outline, holds=False)
+        plan = self._plan(session, wanted, outline, holds=False)
         displaced = 0 if is_same_conversation(plan, outline) else plan.dropped
         charge_ms = DISPLACED_SHARE * self.memory.rates.prefill_ms(displaced)
         own = min(plan.common, plan.kept)

@@ -1,18 +1,23 @@
 """What is left of a branch when a session turns to another one: parked whole, its tail copied,
-its bounded part snapshotted. The memory tier is asked before anything is allocated."""
+its bounded part snapshotted. The memory tier is asked before anything is allocated; for a copy
+that finds no memory nothing is torn, and only the branch is given up."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from ds4tui.cache.causes import Cause
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.fork_points import Point
+from ds4tui.engine.no_memory import is_no_memory
 from ds4tui.engine.pieces import State
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,17 @@ class Branch:
     def rows(self) -> int:
         return len(self.timeline)
 
-    def park(self, memory: MemoryTier, uses: Collection[int] = ()) -> None:
+    def park(self, memory: MemoryTier, uses: Collection[int] = (), since: int = 0) -> None:
         """Give the whole of it to the tier, which may refuse (its notes say why); nothing of
-        `uses` makes way."""
-        memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses)
+        `uses` makes way. Rows before `since` are about to be live elsewhere."""
+        memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses, since)
+
+    def give_up(
+        self, memory: MemoryTier, since: int, cause: Cause = Cause.BRANCH_EVICTED, reason: str = ""
+    ) -> None:
+        """Rows from `since` on are lost, and remembered as that; noted where a `reason` is
+        given."""
+        memory.lose(self.timeline, self.outline, since, cause, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +64,20 @@ def copied_tail(
     memory: MemoryTier, branch: Branch, cut_at: int, uses: Collection[int] = ()
 ) -> Tail | None:
     """Copies of the rows from `cut_at` on, as far as nobody else holds them, and a snapshot of
-    the branch's end. None where no row is left or there is no room; nothing of `uses` makes
-    way."""
+    the branch's end. None where no row is left; where there is no room they are given up, and
+    that is noted. Nothing of `uses` makes way."""
     state, timeline = branch.state, branch.timeline
     add_snapshot(memory, state, timeline, "turn", uses)
-    start = memory.unheld_from(timeline, cut_at)
+    start = memory.unheld_from(timeline, cut_at)  # who holds those before is among `uses`
     nbytes = state.rows_bytes(start, len(timeline))
-    worth_ms = memory.rates.prefill_ms(len(timeline) - cut_at)
-    if not nbytes or not memory.make_room(nbytes, uses, worth_ms):
+    if not nbytes:
         return None
-    try:
-        rows = state.copy_rows(start, len(timeline))
-    except MemoryError as exc:  # nothing is torn: the branch is given up
-        _log.warning("rows %d to %d are not kept: %s", start, len(timeline), exc or "no memory")
+    worth_ms = memory.rates.prefill_ms(len(timeline) - start)
+    rows = None
+    if memory.make_room(nbytes, uses, worth_ms):
+        rows = _copied(lambda: state.copy_rows(start, len(timeline)), "the end of a branch")
+    if rows is None:
+        branch.give_up(memory, start, reason="there is no room for a copy")
         return None
     return Tail(timeline, branch.outline, start, rows)
 
@@ -86,9 +99,17 @@ def add_snapshot(
     spares = len(timeline) - (standing[-1] if standing else 0)
     if not memory.make_room(state.snapshot_bytes, uses, memory.rates.prefill_ms(spares)):
         return
+    bounded = _copied(state.snapshot, f"a snapshot at {len(timeline)}")
+    if bounded is not None:
+        memory.add_snapshot(timeline, bounded, bounded.nbytes, point, uses)
+
+
+def _copied(copy: Callable[[], T], what: str) -> T | None:
+    """What `copy` gives; None if there was no memory for it."""
     try:
-        bounded = state.snapshot()
-    except MemoryError as exc:  # nothing is torn: only a later fork costs more
-        _log.warning("no snapshot at %d: %s", len(timeline), exc or "no memory")
-        return
-    memory.add_snapshot(timeline, bounded, bounded.nbytes, point, uses)
+        return copy()
+    except (MemoryError, RuntimeError) as exc:
+        if not is_no_memory(exc):
+            raise
+        _log.warning("%s is not kept: %s", what, exc or "no memory")
+        return None

@@ -54,15 +54,17 @@ from ds4tui.cache.causes import Cause
 from ds4tui.cache.kvformat import CorruptRecord
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
-from ds4tui.cache.offers import HOLDER_LIVE, NO_OFFERS, Offers, Sizes
+from ds4tui.cache.offers import NO_OFFERS, Offers, Sizes
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.plan import SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.fork_points import Point
 from ds4tui.engine.models.rows import Logits
-from ds4tui.engine.pieces import Model, Pieces, State, look_up, neighbours_rows, sound_rows
+from ds4tui.engine.no_memory import is_no_memory
+from ds4tui.engine.pieces import Model, Pieces, State, look_up, neighbours_rows
 from ds4tui.engine.prefill import CHUNK_SIZES, CHUNK_STEP, Floats, Prefill, chunk_rows, vector
-from ds4tui.engine.putting_away import Branch, Tail, add_snapshot, copied_tail
+from ds4tui.engine.putting_away import Branch, add_snapshot
+from ds4tui.engine.switching import Switch
 from ds4tui.engine.vision.rows import Images, rows_of
 from ds4tui.errors import ContextOverflow, EngineError, LostRecord
 
@@ -175,14 +177,14 @@ class Session:
 
     def growth_bytes(self, tokens: int, plan: SyncPlan | None = None) -> int:
         """How many more bytes are taken when `plan` is executed and the state grows to `tokens`
-        rows; without a plan, when the live state grows."""
-        held = self.kv_bytes
-        if plan is not None and plan.base == "parked" and plan.base_id is not None:
-            held = self._memory.handle(plan.base_id).nbytes
-        elif plan is not None and plan.base == "fresh":
-            copied = any(part.holder == HOLDER_LIVE for part in plan.parts)
-            held = 0 if copied or plan.put_away == "whole" else held  # else it goes before
-        return max(0, self._model.kv_bytes(tokens) - held)
+        rows, beside what it must let go before; without a plan, when the live state grows."""
+        live = self.kv_bytes
+        if plan is None:
+            return max(0, self._model.kv_bytes(tokens) - live)
+        given = self._memory.handle(plan.base_id).nbytes if plan.base_id is not None else 0
+        begins_with = live if plan.base == "live" else given
+        grown = max(self._model.kv_bytes(tokens), begins_with)
+        return max(0, grown + plan.put_away_bytes - live - given)
 
     def plan(
         self,
@@ -190,20 +192,19 @@ class Session:
         outline: Outline = (),
         *,
         puts_away: bool = True,
+        device_bytes: int | None = None,
         holds: bool = True,
     ) -> SyncPlan:
         """How to get to `wanted`; changes nothing. Where there is no memory for what would be
-        put away, `puts_away` is False. What is to come from disk is held there (see `_hold`)
-        unless `holds` is False. ValueError if `wanted` is empty."""
-        offers = self._memory.offers(wanted)
+        put away, `puts_away` is False; `device_bytes` is what can be allocated now, None: what
+        the tier has room for. What is to come from disk is held there (see `_hold`) unless
+        `holds` is False. ValueError if `wanted` is empty."""
+        offers = self._memory.offers(wanted, self._timeline)
         offers = offers.joined(Offers(rows=neighbours_rows(self.neighbours, wanted)))
         offers = offers.joined(self._on_disk(wanted))
-        if not puts_away:
-            offers = replace(offers, free_bytes=0, evictable=())
-        elif self.shares_room:
-            # A live state that is parked leaves its place to what is parked.
-            left = self.kv_bytes - self._model.kv_bytes(len(wanted) + 1)
-            offers = replace(offers, free_bytes=offers.free_bytes + max(0, left))
+        offers = replace(
+            offers, takes=puts_away, is_shared=self.shares_room, device_bytes=device_bytes
+        )
         plan = plan_sync(
             self._timeline,
             wanted,
@@ -214,7 +215,7 @@ class Session:
             emptied=self.emptied if _has_history(outline) else None,
             offers=offers,
             rates=self._memory.rates,
-            sizes=self._sizes(),
+            sizes=self._sizes(len(wanted) + 1),
             live_outline=self._outline,
             wanted_outline=outline,
         )
@@ -290,12 +291,15 @@ class Session:
         self._forget(SessionState.EMPTY)
         if park:
             left.park(self._memory)
+        else:
+            left.give_up(self._memory, 0, reason=reason)
         self._memory.settle()
         self._check()
 
     def poison(self, reason: str) -> None:
         """Give the state up: nothing of it is used again, its memory is free at once."""
         _log.warning("session poisoned: %s", reason)
+        self._branch().give_up(self._memory, 0, Cause.SESSION_POISONED)
         self._poison = reason
         self._forget(SessionState.POISONED)
 
@@ -315,12 +319,14 @@ class Session:
         if self._disk is not None:
             self._held.enter_context(self._disk.holding(plan.uses))
 
-    def _sizes(self) -> Sizes:
+    def _sizes(self, wanted_tokens: int) -> Sizes:
         state, rows = self._state, len(self._timeline)
+        wanted_bytes = self._model.kv_bytes(wanted_tokens)
         if state is None or not rows:
-            return Sizes(max(1, self._model.kv_bytes(_SIZED_ROWS) // _SIZED_ROWS))
-        row_bytes = state.rows_bytes(rows - 1, rows)
-        return Sizes(max(1, row_bytes), state.snapshot_bytes, state.nbytes)
+            row_bytes = max(1, self._model.kv_bytes(_SIZED_ROWS) // _SIZED_ROWS)
+            return Sizes(row_bytes, wanted_bytes=wanted_bytes)
+        row_bytes = max(1, state.rows_bytes(rows - 1, rows))
+        return Sizes(row_bytes, state.snapshot_bytes, state.nbytes, wanted_bytes)
 
     # -- executing a plan ----------------------------------------------------------------------
 
@@ -328,53 +334,45 @@ class Session:
         with self._lost_records_told():
             pieces = self._look_up(plan)
         self._close_prefill()
+        if plan.put_away_bytes:
+            # While all is held as it was when the plan was made: things weigh the same.
+            self._memory.let_go(plan.lacking_bytes, plan.uses, plan.worth_ms)
+        switch = self._begun_switch(plan)
         snapshot_at = self.snapshot_at if plan.base == "live" else 0
-        left = self._branch()
-        base = left if plan.base == "live" else self._taken_base(plan)
-        is_whole = plan.base == "live" and plan.kept == plan.base_rows == left.rows
+        is_whole = plan.base == "live" and plan.kept == plan.base_rows == len(self._timeline)
         # From here on nothing is live until the rows of `wanted` are; a state that is neither
         # parked, copied from nor gone on with is free before new rows are allocated.
         self._forget(SessionState.EMPTY, is_changed=not is_whole)
         with self._poisoned_by_failure("changing branches"), self._lost_records_told():
-            tails = self._put_away(plan, left, base)
-            del left
-            if not plan.kept == plan.base_rows == base.rows:
-                try:
-                    pieces.rebuild(base.state, plan.base_rows)
-                except CorruptRecord:
-                    self._keep_sound(base, plan, wanted, outline, tails)
-                    raise
-            self._state = base.state
-            self._expect_rows(plan.kept)
+            try:
+                self._state = switch.made(pieces)
+                self._expect_rows(plan.kept)
+            except CorruptRecord:
+                self._keep_sound(switch, wanted, outline)
+                raise
+            except BaseException as exc:
+                switch.failed(is_state_sound=is_no_memory(exc))
+                raise
         self._poison = self.emptied = None
         self._lost_records = 0
         # Equal to what the state holds, in the wanted one's buffer: it grows there without
         # copying.
         self._timeline, self._outline = wanted.prefix(plan.kept), outline
-        for tail in tails:
-            tail.keep(self._memory)
+        switch.done()
         pieces.keep_bounded(self._memory, self._timeline)
         self._memory.settle()
         is_behind = snapshot_at > plan.kept
         self.snapshot_at = plan.kept if plan.snapshot_id else 0 if is_behind else snapshot_at
 
-    def _keep_sound(
-        self,
-        base: Branch,
-        plan: SyncPlan,
-        wanted: Timeline,
-        outline: Outline,
-        tails: Sequence[Tail],
-    ) -> None:
+    def _keep_sound(self, switch: Switch, wanted: Timeline, outline: Outline) -> None:
         """A page could not be read: what is in place before it stays live, what was cut off is
         put away all the same."""
-        rows = sound_rows(base.state, plan.base_rows)
+        rows = switch.sound_rows()
         if rows:
-            self._state, self._name = base.state, SessionState.READY
+            self._state, self._name = switch.base.state, SessionState.READY
             self._timeline, self._outline = wanted.prefix(rows), outline
-        for tail in tails:
-            tail.keep(self._memory)
-        lost = plan.kept - rows
+        switch.done(rows)
+        lost = switch.plan.kept - rows
         _log.warning("session %d: %d rows stay, %d are lost", self.number, rows, lost)
 
     def _look_up(self, plan: SyncPlan) -> Pieces:
@@ -385,22 +383,17 @@ class Session:
     def _branch(self) -> Branch:
         return Branch(self._state, self._timeline, self._outline)
 
+    def _begun_switch(self, plan: SyncPlan) -> Switch:
+        left = self._branch()
+        base = left if plan.base == "live" else self._taken_base(plan)
+        return Switch(self._memory, plan, left, base)
+
     def _taken_base(self, plan: SyncPlan) -> Branch:
         if plan.base_id is None:
             return Branch(self._model.new_state(), Timeline.empty(), ())
         timeline = self._memory.timeline(plan.base_id)
         outline = self._memory.outline(plan.base_id)
         return Branch(self._memory.take_parked(plan.base_id), timeline, outline)
-
-    def _put_away(self, plan: SyncPlan, left: Branch, base: Branch) -> list[Tail]:
-        """Park the state that is left, or copy what is cut off, as the plan says; the copies are
-        the tier's once the new timeline is live."""
-        if plan.put_away == "whole":
-            left.park(self._memory, plan.uses)
-        cuts = [(left, plan.tail_start)] if plan.put_away == "tail" else []
-        cuts += [(base, plan.base_rows)] if plan.base_tail == "tail" else []
-        copied = [copied_tail(self._memory, cut, at, plan.uses) for cut, at in cuts]
-        return [tail for tail in copied if tail is not None]
 
     # -- steps ---------------------------------------------------------------------------------
 

@@ -173,7 +173,8 @@ def test_new_tokens_have_no_cause() -> None:
 
 
 def test_states_that_are_gone() -> None:
-    assert _plan(*sharing(0, 9, 0), poisoned="a fault").cause is Cause.SESSION_POISONED
+    assert _plan(*sharing(5, 9, 5), poisoned="a fault").cause is Cause.SESSION_POISONED
+    assert _plan(*sharing(5, 9, 0), poisoned="a fault").cause is None  # nothing of it was lost
     assert _plan(*sharing(0, 9, 0), emptied=Cause.MODEL_CHANGED).cause is Cause.MODEL_CHANGED
     kept = _plan(*sharing(5, 9, 5), emptied=Cause.MODEL_CHANGED)
     assert kept.cause is None

@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.cache.eviction import HALF_LIFE_S, Weighed, value_ms, victims, with_leaning
+from ds4tui.cache.eviction import HALF_LIFE_S, Weighed, value_ms, victims
+from ds4tui.cache.offers import Offers
 from tests.scale import scaled
 
 
@@ -67,12 +68,17 @@ def test_to_be_worth_more_never_makes_a_thing_go(
 
 @given(forests(), keeps, st.integers(0, 10))
 @settings(max_examples=scaled(200))
-def test_what_is_said_to_be_evictable_is(things: list[Weighed], keep: set[int], worth: int) -> None:
-    said = with_leaning(things)
-    needed = {stem for thing in things if thing.entry_id in keep for stem in thing.stems} | keep
-    room = sum(t.nbytes for t in things if said[t.entry_id] < worth and t.entry_id not in needed)
-    assert victims(things, room, keep, worth) is not None
-    assert victims(things, room + 1, keep, worth) is None
+def test_a_plan_knows_what_can_make_way(things: list[Weighed], keep: set[int], worth: int) -> None:
+    """Offers.has_room says what the tier will do: no other things, and no other order."""
+    offers = Offers(evictable=things)
+    gone = [n for n in range(61) if offers.has_room(n, 0, worth, keep)]
+    assert gone == list(range(len(gone)))
+    most = max(gone)
+    assert victims(things, most, keep, worth) is not None
+    assert victims(things, most + 1, keep, worth) is None or most == 60
+    assert offers.has_room(most, 0, worth, keep)
+    assert offers.has_room(most + 5, 5, worth, keep)
+    assert not offers.has_room(most, -1, worth, keep) or most == 60
 
 
 def test_a_long_session_gives_way_to_a_short_one_only_after_hours() -> None:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ds4tui.cache.causes import Cause, Lost
+from ds4tui.cache.offers import HeldRows, Offers, Rates, Sizes
 from ds4tui.cache.plan import Divergence, PlanKind, SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
 from tests.cache.pictures import span, with_images
@@ -206,3 +208,39 @@ def _plan(
         can_rewind=can_rewind,
         poisoned="a reason" if is_poisoned else None,
     )
+
+
+def test_what_is_only_slower_is_not_told_as_impossible() -> None:
+    """Copying takes longer than computing, and the live state is worth more than it spares."""
+    live, wanted = sharing(1_000, 110, 10)
+    slow = Rates(prefill_tokens_per_s=1000, copy_bytes_per_s=100)
+    offers = Offers(free_bytes=10**9)
+    plan = plan_sync(live, wanted, can_rewind=always, rates=slow, offers=offers, sizes=Sizes(1))
+    assert (plan.kind, plan.held, plan.put_away) == (PlanKind.COLD, 10, "whole")
+    assert plan.reason.startswith(
+        "the 10 tokens that are held are computed sooner than copied: 110 tokens from the start"
+    )
+    stuck = plan_sync(live, wanted, can_rewind=never, rates=slow, offers=offers, sizes=Sizes(1))
+    assert stuck.reason.startswith("the state cannot go back from 1,000 to 10")
+
+
+def test_no_cause_where_all_that_is_evaluated_is_new() -> None:
+    """Invariant 5, whatever went on before."""
+    lost = (Lost(Cause.BRANCH_EVICTED, 100), Lost(Cause.SNAPSHOT_EVICTED, 99))
+    for common in (99, 100):  # another last token, and the same
+        live, wanted = sharing(300, 100, common)
+        plan = plan_sync(live, wanted, can_rewind=always, offers=Offers(lost=lost))
+        assert (plan.kept, plan.cause) == (99, None)
+    goes_on = sharing(100, 140, 100)
+    assert plan_sync(*goes_on, can_rewind=always, offers=Offers(lost=lost)).cause is None
+    held = HeldRows(3, "segment", 0, 100, 100)
+    offers = Offers((held,), free_bytes=10**9)
+    plan = plan_sync(
+        Timeline.empty(),
+        goes_on[1],
+        can_rewind=always,
+        offers=offers,
+        emptied=Cause.MODEL_CHANGED,
+        poisoned="a fault",
+    )
+    assert (plan.kept, plan.cause) == (100, None)

@@ -1,20 +1,23 @@
 """plan_sync over a live state and what is held beside it, with the numbers that founded the
 project, for families that truncate and for families that need snapshots."""
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ds4tui.cache.eviction import Weighed
 from ds4tui.cache.offers import (
     HOLDER_LIVE,
-    Evictable,
     HeldRows,
     HeldSnapshot,
     Offers,
     Rates,
     Sizes,
+    Unheld,
 )
 from ds4tui.cache.plan import PlanKind, RowPart, SyncPlan, plan_sync
 from ds4tui.cache.timeline import Timeline
@@ -37,7 +40,8 @@ def plan_of(
     **others: Any,
 ) -> SyncPlan:
     held = tuple(HeldSnapshot(*snapshot) for snapshot in snapshots)
-    offers = Offers(rows, held, free_bytes=free_bytes, evictable=others.pop("evictable", ()))
+    told = {name: others.pop(name) for name in Offers.__slots__ if name in others}
+    offers = Offers(rows, held, free_bytes=free_bytes, **told)
     others = {"sizes": SIZES, "rates": RATES, **others}
     return plan_sync(live, wanted, can_rewind=can_rewind, offers=offers, **others)
 
@@ -224,9 +228,9 @@ def test_what_is_worth_less_makes_room_and_what_is_used_does_not() -> None:
     """Invariant 5 of ways."""
     live, wanted = sharing(1_000, 2_000, 400)
     own = 1_000 * SIZES.row_bytes
-    cheap = Evictable(5, 1.0, own)
-    dear = Evictable(6, 1e9, own)
-    used = Evictable(9, 1.0, own)
+    cheap = Weighed(5, 1.0, own)
+    dear = Weighed(6, 1e9, own)
+    used = Weighed(9, 1.0, own)
     held = segment(9, 400, 1_500, 1_500)
     assert plan_of(live, wanted, held, free_bytes=0, evictable=(cheap,)).put_away == "whole"
     for others in ((dear,), (used,)):
@@ -278,6 +282,109 @@ def test_a_state_that_is_replayed_stays_until_it_is_there_again() -> None:
     near = bounded(*sharing(9_000, 9_000, 9_000), snapshots=((7, 8_990),))
     assert (near.kept, near.put_away) == (8_990, "tail")
     assert "branch" not in near.reason
+
+
+# -- the room that the wanted state leaves -------------------------------------------------------
+
+
+def grown(rows: int, **others: Any) -> dict[str, Any]:
+    sizes = Sizes(SIZES.row_bytes, wanted_bytes=rows * SIZES.row_bytes)
+    return {"sizes": sizes, "is_shared": True, **others}
+
+
+def test_the_wanted_state_grows_in_the_room_of_what_is_put_away() -> None:
+    """Invariant 5 of ways: 150 live, a prompt of 300 that shares nothing with them."""
+    row = SIZES.row_bytes
+    for free, put_away in ((299, "drop"), (300, "whole")):
+        plan = plan_of(*sharing(150, 300, 0), free_bytes=free * row, **grown(300))
+        assert (plan.put_away, plan.lacking_bytes) == (put_away, 0)
+    # The live state's own place is left to what is parked, where that is larger.
+    smaller = plan_of(*sharing(150, 30, 0), free_bytes=30 * row, **grown(30))
+    assert smaller.put_away == "whole"
+    # A state that is cut keeps its buffers: nothing is left of them for the copy of its end.
+    cut = sharing(150, 130, 120)
+    assert plan_of(*cut, free_bytes=29 * row, **grown(130)).put_away == "drop"
+    assert plan_of(*cut, free_bytes=30 * row, **grown(130)).put_away == "tail"
+    # Where live states have room of their own, growth takes nothing from what is put away.
+    apart = plan_of(*sharing(150, 300, 0), free_bytes=150 * row, **grown(300, is_shared=False))
+    assert apart.put_away == "whole"
+
+
+def test_what_can_be_allocated_bounds_what_is_put_away() -> None:
+    row = SIZES.row_bytes
+    for left, put_away in ((299, "drop"), (300, "whole")):
+        sized = grown(300, is_shared=False, device_bytes=left * row)
+        assert plan_of(*sharing(150, 300, 0), **sized).put_away == put_away
+    taken = grown(1_100, is_shared=False, device_bytes=50 * row)
+    plan = plan_of(*sharing(150, 1_100, 4), parked(3, 1_050, 1_050), **taken)
+    assert (plan.base, plan.put_away, plan.lacking_bytes) == ("parked", "whole", 0)
+
+
+def test_what_a_plan_lacks_must_go_first() -> None:
+    row = SIZES.row_bytes
+    live = sharing(150, 300, 0)
+    plan = plan_of(*live, free_bytes=100 * row, **grown(300))
+    assert (plan.put_away, plan.lacking_bytes, plan.worth_ms) == ("drop", 50 * row, math.inf)
+    cheap = (Weighed(5, 1.0, 300 * row),)
+    plan = plan_of(*live, free_bytes=100 * row, evictable=cheap, **grown(300))
+    assert (plan.put_away, plan.lacking_bytes, plan.worth_ms) == ("whole", 200 * row, 150.0)
+    dear = (Weighed(5, 150.0, 300 * row),)
+    plan = plan_of(*live, free_bytes=100 * row, evictable=dear, **grown(300))
+    assert (plan.put_away, plan.lacking_bytes) == ("drop", 50 * row)
+
+
+def test_two_branches_that_are_put_away_do_not_have_the_same_room() -> None:
+    """Of the live branch and the end of the parked one that is taken, the dearer one stays."""
+    live, wanted = sharing(300, 1_010, 4)
+    held = parked(3, 1_100, 1_000)
+    row = SIZES.row_bytes
+    cases = {
+        400: ("whole", "tail"),
+        399: ("whole", "drop"),
+        299: ("tail", "drop"),
+        295: ("drop", "tail"),
+    }
+    for beside, said in cases.items():
+        sized = grown(1_100, free_bytes=(beside - 300) * row)
+        plan = plan_of(live, wanted, held, **sized)
+        assert (plan.base, plan.put_away, plan.base_tail) == ("parked", *said)
+        # Of what makes way, all is worth less than either.
+        less = (Weighed(9, 99.0, 400 * row),)
+        sized = grown(1_100, free_bytes=(beside - 700) * row, evictable=less)
+        plan = plan_of(live, wanted, held, **sized)
+        assert (plan.base, plan.put_away, plan.base_tail) == ("parked", *said)
+
+
+def test_only_rows_that_nobody_else_holds_are_worth_a_place() -> None:
+    row = SIZES.row_bytes
+    live = sharing(1_000, 1_010, 600)
+
+    def unheld(start: int, excluded: int | None) -> Unheld:
+        return Unheld(max(start, 900), frozenset({8}))
+
+    plan = plan_of(*live, free_bytes=100 * row, unheld=unheld)
+    assert (plan.put_away, plan.put_away_bytes, plan.worth_ms) == ("tail", 100 * row, 100.0)
+    assert plan.uses == plan.leans_on == {8}  # who holds the rest may not make way
+    others = (Weighed(7, 100.0, 500 * row), Weighed(8, 1.0, 500 * row))
+    assert plan_of(*live, free_bytes=0, unheld=unheld, evictable=others).put_away == "drop"
+    wholly = plan_of(*live, free_bytes=0, unheld=lambda start, excluded: Unheld(1_000))
+    assert (wholly.put_away, wholly.estimated_ms) == ("nothing", 410.0)
+    assert "the old branch of 1,000 tokens is held already" in wholly.reason
+
+
+def test_rows_are_copied_out_of_the_live_state_only_where_it_is_parked() -> None:
+    """Invariant 7 of ways, and what makes the growth that is predicted true."""
+    for free, common in itertools.product((0, 100, 300, 900, 2_000), (1, 100, 500, 899, 999)):
+        for needs_snapshots in (False, True):
+            plan = plan_of(
+                *sharing(1_000, 1_200, common),
+                segment(4, common - 1, 1_100, 1_100),
+                snapshots=((5, common), (6, 1_100)),
+                free_bytes=free * SIZES.row_bytes,
+                needs_snapshots=needs_snapshots,
+            )
+            copies = any(part.holder == HOLDER_LIVE for part in plan.parts)
+            assert not copies or plan.put_away == "whole"
 
 
 # -- time ----------------------------------------------------------------------------------------

@@ -145,12 +145,17 @@ def test_snapshots_never_take_more_than_there_is(budget_bytes: int) -> None:
         assert drain(session.sync(Timeline.of(ids))).finished
 
 
-def test_memory_that_runs_out_for_a_snapshot_costs_the_snapshot_only() -> None:
+@pytest.mark.parametrize(
+    "lack",
+    [MemoryError(), RuntimeError("cudaMallocAsync(&data, size, stream) failed: out of memory")],
+    ids=["MemoryError", "MLX"],
+)
+def test_memory_that_runs_out_for_a_snapshot_costs_the_snapshot_only(lack: Exception) -> None:
     session, _ = session_of(RECURRENT)
     drain(session.sync(Timeline.of(range(10))))
 
     def fail() -> None:
-        raise MemoryError
+        raise lack
 
     session._state.snapshot = fail  # type: ignore[union-attr, method-assign]
     for token in range(40):
@@ -158,3 +163,16 @@ def test_memory_that_runs_out_for_a_snapshot_costs_the_snapshot_only() -> None:
     session.end_turn()
     assert len(session.timeline) == 50
     assert snapshots(session) == (9,)
+
+
+def test_a_snapshot_of_the_branch_that_was_left_is_none_of_the_new_one() -> None:
+    session, _ = session_of(RECURRENT)
+    drain(session.sync(Timeline.of([7] * 5)))  # no chunk ends in the middle
+    session.clear("as a test")
+    drain(session.sync(Timeline.of([8] * 4)))
+    session.end_turn()
+    assert session.snapshot_at == 4
+    plan = session.plan(Timeline.of([*[7] * 5, 9, 9, 9]))
+    assert (plan.base, plan.snapshot_id, plan.kept) == ("parked", None, 5)
+    session.sync(Timeline.of([*[7] * 5, 9, 9, 9]), plan).close()
+    assert session.snapshot_at in (0, *snapshots(session))

@@ -7,6 +7,7 @@ import pytest
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.session import Session, SessionState
+from ds4tui.engine.state import ModelState
 from ds4tui.errors import EngineError
 from tests.engine.histories import PLENTY, DeviceFault, FailingModel, drain
 from tests.fake_model import FakeModel
@@ -54,8 +55,12 @@ def test_a_copy_that_fails_leaves_the_old_branch_whole(session: Session) -> None
     assert fed(session, [*whole, 1]) == 1
 
 
+NO_MEMORY = [MemoryError(), RuntimeError("[malloc] Unable to allocate 4096 bytes.")]
+
+
+@pytest.mark.parametrize("lack", NO_MEMORY, ids=["MemoryError", "MLX"])
 def test_a_tail_that_cannot_be_copied_is_given_up_and_nothing_else(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch, lack: Exception
 ) -> None:
     whole = list(range(200))
     fed(session, whole)
@@ -63,13 +68,107 @@ def test_a_tail_that_cannot_be_copied_is_given_up_and_nothing_else(
     assert session.plan(Timeline.of(edited)).put_away == "tail"
 
     def fail(*_: Any) -> None:
-        raise MemoryError
+        raise lack
 
     monkeypatch.setattr(type(session._state), "copy_rows", fail)
     assert fed(session, edited) == 2
     monkeypatch.undo()
     assert session._memory.segment_count == 0
+    notes = [(note.kind, note.tokens, note.reason) for note in session._memory.drain_notes()]
+    said = "tokens 190 to 200 of a live branch: there is no room for a copy"
+    assert notes == [("dropped", 10, said)]
+    assert session.plan(Timeline.of(whole)).cause == "branch evicted"
     assert fed(session, whole) == 10
+
+
+def parked_and_edited(session: Session) -> tuple[list[int], Timeline, Any]:
+    """A parked branch of 200 tokens, whose last 10 are edited; the plan takes it and keeps its
+    end aside."""
+    whole = list(range(200))
+    fed(session, whole)
+    fed(session, [201, 202, 203])
+    wanted = Timeline.of([*whole[:190], 240, 241])
+    plan = session.plan(wanted)
+    assert (plan.base, plan.base_rows, plan.base_tail) == ("parked", 190, "tail")
+    return whole, wanted, plan
+
+
+def test_a_parked_branch_is_parked_again_where_the_copy_of_its_end_fails(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, wanted, plan = parked_and_edited(session)
+
+    def fail(*_: Any) -> None:
+        raise DeviceFault("the device is gone")
+
+    monkeypatch.setattr(ModelState, "copy_rows", fail)
+    with pytest.raises(DeviceFault):
+        session.sync(wanted, plan)
+    monkeypatch.undo()
+    assert session.state_name is SessionState.POISONED
+    assert session._memory.parked_tokens == 200 + 3
+    again = session.plan(Timeline.of([*whole, 1]))
+    assert (again.kept, again.cause) == (200, None)
+    assert fed(session, wanted.ids.tolist()) == 2
+    assert fed(session, [*whole, 1]) == 1
+
+
+@pytest.mark.parametrize("lack", NO_MEMORY, ids=["MemoryError", "MLX"])
+def test_a_parked_branch_is_parked_again_where_nothing_of_it_was_changed(
+    session: Session, monkeypatch: pytest.MonkeyPatch, lack: Exception
+) -> None:
+    whole, wanted, plan = parked_and_edited(session)
+
+    def fail(*_: Any) -> None:
+        raise lack
+
+    monkeypatch.setattr(ModelState, "rebuild", fail)
+    with pytest.raises(type(lack)):
+        session.sync(wanted, plan)
+    monkeypatch.undo()
+    assert session._memory.parked_tokens == 200 + 3
+    assert fed(session, [*whole, 1]) == 1
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "a fault of the device"])
+def test_a_parked_branch_that_may_be_torn_is_given_up_and_told(
+    session: Session, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    whole, wanted, plan = parked_and_edited(session)
+
+    def fail(state: ModelState, *_: Any) -> None:
+        if is_cut:
+            state.layers[0].rewind(190)
+            raise MemoryError
+        raise DeviceFault("the device is gone")
+
+    monkeypatch.setattr(ModelState, "rebuild", fail)
+    with pytest.raises((MemoryError, DeviceFault)):
+        session.sync(wanted, plan)
+    monkeypatch.undo()
+    assert session._memory.parked_tokens == 3
+    assert session.plan(Timeline.of([*whole, 1])).cause == "session poisoned"
+    assert fed(session, [*whole, 1]) == 201
+
+
+def test_what_a_failed_switch_had_not_parked_is_told_as_lost(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live branch is cut, not parked, and the cut fails."""
+    whole = list(range(200))
+    fed(session, whole)
+    wanted = Timeline.of([*whole[:190], 240])
+    plan = session.plan(wanted)
+    assert (plan.base, plan.put_away) == ("live", "tail")
+
+    def fail(*_: Any) -> None:
+        raise DeviceFault("the device is gone")
+
+    monkeypatch.setattr(ModelState, "rebuild", fail)
+    with pytest.raises(DeviceFault):
+        session.sync(wanted, plan)
+    monkeypatch.undo()
+    assert session.plan(Timeline.of([*whole, 1])).cause == "session poisoned"
 
 
 def test_a_plan_whose_pieces_were_evicted_changes_nothing(session: Session) -> None:
@@ -107,7 +206,8 @@ def test_a_torn_pass_after_a_switch_loses_the_new_branch_only(session: Session) 
         drain(session.sync(Timeline.of(second)))
     assert session.state_name is SessionState.POISONED
     plan = session.plan(Timeline.of(first))
-    assert (plan.kept, plan.cause) == (99, "session poisoned")
+    assert (plan.kept, plan.cause) == (99, None)  # nothing that it wants was lost
+    assert session.plan(Timeline.of([*second, 1])).cause == "session poisoned"
     assert fed(session, first) == 1
 
 
