@@ -56,8 +56,8 @@ class _Window:
                 f"Cannot rewind to {to}: the layer holds rows {self.held_from} to {self.length}."
             )
         self.length = to
-        if to <= self.held_from:
-            self.base, self.held_from = aligned(to), to
+        self.held_from = min(self.held_from, to)
+        self.base = aligned(self.held_from)
         if to == 0:
             for buffer in self._buffers:
                 buffer.release()
