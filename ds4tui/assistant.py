@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
+from ds4tui.chat.forms import Forms
+from ds4tui.chat.grammars import AnswerFormat, Reasoning, ToolChoice
 from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.picturing import Pictures, last_images
 from ds4tui.chat.remembered import LatestTimelines, TextNumbers
@@ -32,10 +34,12 @@ from ds4tui.errors import ContextOverflow
 from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
-if TYPE_CHECKING:  # brings Pillow
+if TYPE_CHECKING:  # bring libraries that not every reply needs
+    from ds4tui.engine.constraint import Constraint
     from ds4tui.engine.vision.recognition import Picture
     from ds4tui.engine.vision.seeing import Vision
 
+_MAY_CALL = ToolChoice()
 _NEVER = -1e4  # added to a logit: no other is that low
 
 log = logging.getLogger(__name__)
@@ -109,6 +113,7 @@ class Assistant:
             shelf=replies, identity=lambda image: self._pictures(image).fingerprint
         )
         self._latest = LatestTimelines()
+        self._forms = Forms(chat_format.tokenizer, chat_format.stop_token_ids)
         self._least_tokens = TextNumbers(lambda text: chat_format.tokenizer.least_tokens(text))
         self._lock = threading.Lock()
 
@@ -161,21 +166,24 @@ class Assistant:
         before_start: Callable[[], None] = lambda: None,
         tools: Sequence[Tool] = (),
         thinking: bool | None = None,
-        may_call: bool = True,
+        choice: ToolChoice = _MAY_CALL,
+        answer: AnswerFormat | None = None,
     ) -> Job:
         """Reply to `messages`. `tools` are offered to the model, and calls are then read out of
         what it says; `thinking` switches that where the template can, None leaves it to the model.
-        With `may_call` False the tools stay in the prompt, for what is resident was rendered with
-        them, but the model is kept from opening a call and what it says is text.
+        With the `choice` "none" the tools stay in the prompt, for what is resident was rendered
+        with them, but the model is kept from opening a call and what it says is text. A "required"
+        call and the form of an `answer` are held by grammar; neither changes the prompt.
 
         Raises before any work starts (ContextOverflow, TemplateError, RequestError); after that
         everything arrives as events. `before_start` is called when the messages are rendered,
         which may take seconds: if it raises, there is no job."""
         messages = self._shown(messages)
         self._require_room(messages, tools)
+        constraint = self._forms.constraint(answer, choice, tools, self._reasoning(thinking))
         rendering = self._laid_out(messages, tools, thinking, note=True)
-        reader = self._reader(tools if may_call else (), thinking)
-        if tools and not may_call:
+        reader = self._reader(() if choice.kind == "none" else tools, thinking)
+        if tools and choice.kind == "none":
             sampling = self._without_calls(sampling)
 
         def keep(reply: Finished) -> None:
@@ -202,13 +210,18 @@ class Assistant:
             origin,
             rendering.outline,
             began,
+            constraint,
             rendering.pictures,
         )
 
+    def _reasoning(self, thinking: bool | None) -> Reasoning:
+        if CLOSING not in self.format.template and OPENING not in self.format.template:
+            return "none"
+        return "begun" if self.format.begins_thinking(thinking) else "maybe"
+
     def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
-        thoughts = None
-        if CLOSING in self.format.template or OPENING in self.format.template:
-            thoughts = ThinkingParser(self.format.begins_thinking(thinking))
+        reasoning = self._reasoning(thinking)
+        thoughts = ThinkingParser(reasoning == "begun") if reasoning != "none" else None
         calls = parser_of(self.format.tool_syntax, [t.name for t in tools]) if tools else None
         return ReplyReader(thoughts, calls)
 
@@ -250,12 +263,14 @@ class Assistant:
 
     def complete(
         self,
-        text: str,
+        text: str | tuple[int, ...],
         sampling: SamplingParams,
         listener: Listener,
         origin: Origin = "person",
     ) -> Job:
-        """Continue `text` as it stands, without a chat template."""
+        """Continue `text`, or ids, as they stand, without a chat template."""
+        if not isinstance(text, str):
+            return self._submit(Timeline.of(text), sampling, listener, origin)
         context = self.info.context_tokens
         least = self._least_of([text], context)
         if least > context:
@@ -271,11 +286,19 @@ class Assistant:
         origin: Origin,
         outline: Outline = (),
         words: str = "",
+        constraint: "Constraint | None" = None,
         pictures: "tuple[Picture, ...]" = (),
     ) -> Job:
         stops = self.format.stop_token_ids
         request = GenerateRequest(
-            timeline, sampling, origin, stops, outline, words, pictures=pictures
+            timeline,
+            sampling,
+            origin,
+            stops,
+            outline,
+            words,
+            pictures=pictures,
+            constraint=constraint,
         )
         return self._engine.submit(request, listener)
 
