@@ -40,8 +40,8 @@ SAMPLING = (
 WEIGHTS = ["requantise", "quant_scales"]
 KV_DISK = ["kv_disk", "kv_disk_dir", "kv_disk_budget"]
 ENGINE = [
-    "mmproj", "context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS, *KV_DISK,
-    "log_level", "data_dir",
+    "mmproj", "images_kept", "context_tokens", "prefill_chunk_tokens", "sessions", *WEIGHTS,
+    *KV_DISK, "log_level", "data_dir",
 ]  # fmt: skip
 
 # Commands with fixed names that later versions bring: refused, never half done.
@@ -50,7 +50,7 @@ COMING = {
 }
 
 USAGE = """ds4tui [-m NAME] [--continue]
-       ds4tui -p TEXT [-m NAME] [--json] [OPTION]...
+       ds4tui -p TEXT [-i IMAGE]... [-m NAME] [--json] [OPTION]...
        ds4tui COMMAND [OPTION]..."""
 
 EPILOG = (
@@ -207,7 +207,7 @@ def _chat_arguments(parser: Parser) -> None:
     ask.add_argument("-p", "--prompt", metavar="TEXT",
                      help="answer TEXT and exit; piped standard input is added to it")  # fmt: skip
     ask.add_argument("-i", "--image", metavar="IMAGE", action="append",
-                     help="ask about an image (not built yet)")  # fmt: skip
+                     help="with -p: ask about a picture file; several in their order")  # fmt: skip
     ask.add_argument("--json", action="store_true", help="with -p: one JSON event a line")
     _settings_arguments(parser.add_argument_group("choice of tokens"), SAMPLING)
     _settings_arguments(parser.add_argument_group("engine"), ENGINE)
@@ -310,8 +310,6 @@ def _refuse_coming(settings: Settings, args: argparse.Namespace) -> NoReturn:
 
 
 def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
-    if hasattr(args, "image"):
-        raise UsageError("Images are not built yet: -i is refused.", "Ask without it.")
     if hasattr(args, "continue_last"):
         raise UsageError("--continue opens the app and does not go with -p.")
     with ending_on_interrupt():
@@ -319,7 +317,8 @@ def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
         from ds4tui.opening import open_assistant
 
     as_json = hasattr(args, "json")
-    return one_shot(settings, args.prompt, as_json, open_assistant, piped_stdin())
+    images = getattr(args, "image", ())
+    return one_shot(settings, args.prompt, as_json, open_assistant, piped_stdin(), images)
 
 
 def _open_app(settings: Settings, args: argparse.Namespace) -> int:

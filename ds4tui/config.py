@@ -118,6 +118,13 @@ class Settings:
         "the file of the model's image encoder, or none; unset: the one beside the model that "
         "fits it",
     )
+    images_kept: int = setting(
+        0,
+        "of a conversation at most so many images, the last ones, are shown to the model; earlier "
+        "ones are left out by half of that at a time, since what follows is computed again; 0: all",
+        0,
+        LIMITLESS,
+    )
     requantise: str = setting(
         "off",
         "on a GPU: bits that types without an exact form in MLX (Q2_K, Q3_K, Q6_K, IQ..) are "

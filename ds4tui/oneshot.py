@@ -1,4 +1,4 @@
-"""`ds4tui -p TEXT`: one question, the answer on standard output.
+"""`ds4tui -p TEXT [-i IMAGE]`: one question, the answer on standard output.
 
 Standard output holds the answer and nothing else (with --json one event a line); what is said
 about the work goes to standard error, progress only if that is a terminal. Ctrl-C cancels the
@@ -9,15 +9,17 @@ import json
 import math
 import queue
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, TextIO
 
 from ds4tui.assistant import Assistant, Job
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Image, Message
 from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error, UsageError
 from ds4tui.events import (
+    EncodingProgress,
     Event,
     Failed,
     Finished,
@@ -50,17 +52,21 @@ def one_shot(
     as_json: bool,
     open_assistant: OpenAssistant,
     stdin: IO[bytes] | None = None,
+    images: Sequence[str] = (),
 ) -> int:
-    """Ask, print, and return the exit code. `stdin` is None if a terminal is there.
+    """Ask, print, and return the exit code. `stdin` is None if a terminal is there. The question
+    is about the pictures in the files `images`, which stand before it.
 
-    Raises UsageError if there is nothing to ask, and what opening the model raises.
+    Raises UsageError if there is nothing to ask or a file is no picture, and what opening the
+    model raises, or asking one that sees none.
     """
-    text = question(prompt, stdin)
     screen = Screen(sys.stdout, sys.stderr, as_json)
+    pictures = tuple(read_image(Path(name), screen) for name in images)
+    text = question(prompt, stdin, is_needed=not images)
     with ending_on_interrupt():
         assistant = open_assistant(settings.model, settings, screen.note)
     try:
-        messages = [Message("user", text)]
+        messages = [Message("user", text, images=pictures)]
         if settings.system:
             messages.insert(0, Message("system", settings.system))
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -72,13 +78,24 @@ def one_shot(
         assistant.close()
 
 
-def question(prompt: str, stdin: IO[bytes] | None) -> str:
-    """The prompt, and behind it what was piped in. Raises UsageError if both are empty."""
+def read_image(path: Path, screen: "Screen") -> Image:
+    """Raises UsageError with the file's name and the reason for what is no picture."""
+    from ds4tui.pictures.reading import read_picture  # brings Pillow
+
+    picture = read_picture(path)
+    if picture.note:
+        screen.warn(f"{picture.name}: {picture.note}")
+    return Image(picture.data, 0, picture.name)
+
+
+def question(prompt: str, stdin: IO[bytes] | None, is_needed: bool = True) -> str:
+    """The prompt, and behind it what was piped in. Raises UsageError if both are empty and
+    something is needed."""
     # The shell's bytes may be no UTF-8: Python then hands over lone surrogates.
     asked = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     piped = _piped_text(stdin) if stdin is not None else ""
     text = "\n\n".join(part for part in (asked, piped) if part.strip())
-    if not text:
+    if not text and is_needed:
         raise UsageError("There is nothing to ask: -p and standard input are empty.")
     return text
 
@@ -114,6 +131,11 @@ class Screen:
             print(f"\r\x1b[K{text}", end="", file=self.err, flush=True)
             self._noted = True
 
+    def warn(self, text: str) -> None:
+        """A line that stays."""
+        self.clear()
+        print(f"ds4tui: {text}", file=self.err)
+
     def clear(self) -> None:
         if self._noted:
             print("\r\x1b[K", end="", file=self.err, flush=True)
@@ -130,6 +152,8 @@ class Screen:
             self.note(prefill_words(event))
         elif isinstance(event, ReasoningText):
             self.note("thinking")
+        elif isinstance(event, EncodingProgress):
+            self.note(f"image {event.done} of {event.total}")
 
     def finish(self) -> None:
         """End the last line."""

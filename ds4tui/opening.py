@@ -85,7 +85,15 @@ def open_assistant(
     if not chat_format.prefix_stable:
         log.info("%s: %s", name, chat_format.history_words)
     log.info("%s", sight.refusal or f"{name} sees pictures with {info.vision}")
-    return Assistant(info, engine, chat_format, replies, sight.vision, sight.refusal)
+    return Assistant(
+        info,
+        engine,
+        chat_format,
+        replies,
+        sight.vision,
+        sight.refusal,
+        images_kept=settings.images_kept,
+    )
 
 
 def _load(

@@ -25,6 +25,7 @@ from ds4tui.chat.rendering import PictureOf, Rendering
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.stats import EngineStats
 from ds4tui.engine.vision.layout import row_ids
+from ds4tui.engine.vision.seeing import Vision
 from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
 from ds4tui.events import (
     Decision,
@@ -401,11 +402,21 @@ class FakeAssistant(Assistant):
     def __init__(
         self,
         reply: str | Callable[[GenerateRequest], str] = "Hello from the fake model.",
+        vision: Vision | None = None,
+        vision_refusal: str = "",
+        images_kept: int = 0,
         **engine_arguments: Any,
     ) -> None:
         self.engine = FakeEngine(reply, **engine_arguments)
         info = fake_info(self.engine.context_tokens, self.engine.stats.model)
-        super().__init__(info, self.engine, FakeChatFormat())  # type: ignore[arg-type]
+        super().__init__(
+            info,
+            self.engine,
+            FakeChatFormat(),  # type: ignore[arg-type]
+            vision=vision,
+            vision_refusal=vision_refusal,
+            images_kept=images_kept,
+        )
 
 
 class EventLog:

@@ -10,12 +10,12 @@ import pytest
 
 from ds4tui.assistant import Assistant
 from ds4tui.chat.grammars import ToolChoice
-from ds4tui.chat.messages import Message, Tool, ToolCall
+from ds4tui.chat.messages import Image, Message, Tool, ToolCall
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.worker import Engine
-from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError
+from ds4tui.errors import ContextOverflow, EngineClosed, EngineError, RequestError, UsageError
 from ds4tui.events import (
     Decision,
     Event,
@@ -30,6 +30,7 @@ from ds4tui.events import (
     ToolCallRejected,
 )
 from tests.chat import formats
+from tests.chat.sights import FakeVision
 from tests.fake_model import END_OF_TURN, ROLE_IDS, ByteTokenizer, FakeModel, scripted
 from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, FakeEngine, fake_info
 
@@ -428,3 +429,89 @@ def test_a_listener_hears_every_event_once(fake: FakeAssistant) -> None:
     assert [type(e).__name__ for e in heard[:2]] == ["Queued", "Decision"]
     assert sum(isinstance(e, Finished) for e in heard) == 1
     assert "".join(e.text for e in heard if isinstance(e, TokenText)) == "A reply."
+
+
+# --- images -----------------------------------------------------------------------
+
+
+def asked(*files: bytes, text: str = "What is it?") -> Message:
+    return Message("user", text, images=tuple(Image(data, 0, data.decode()) for data in files))
+
+
+def test_pictures_go_to_the_engine_once_each_and_are_decoded_once() -> None:
+    vision = FakeVision(vectors=5)
+    fake = FakeAssistant("A cat.", vision=vision)
+    told = [asked(b"red", b"blue", b"red")]
+    log = chat(fake, told)
+    told += [Message("assistant", log.text), asked(b"green")]
+    chat(fake, told)
+    first, second = fake.engine.requests
+    assert len(first.timeline.spans) == 3 and len(first.pictures) == 2
+    assert {p.fingerprint for p in second.pictures} == {
+        s.fingerprint for s in second.timeline.spans
+    }
+    assert vision.decoded == [b"red", b"blue", b"green"]
+    assert second.timeline.common_prefix(first.timeline) == len(first.timeline)
+    fake.close()
+
+
+def test_a_picture_sent_in_another_file_costs_nothing() -> None:
+    fake = FakeAssistant("A cat.", vision=FakeVision())
+    log = chat(fake, [asked(b"red")])
+    chat(fake, [asked(b"red!again"), Message("assistant", log.text + " "), asked(text="And?")])
+    first, second = fake.engine.requests
+    assert second.timeline.common_prefix(first.timeline) == len(first.timeline)
+    fake.close()
+
+
+def test_a_swapped_picture_is_another_prompt_from_there() -> None:
+    fake = FakeAssistant("A cat.", vision=FakeVision())
+    log = chat(fake, [asked(b"red")])
+    chat(fake, [asked(b"blue"), Message("assistant", log.text), asked(text="And?")])
+    first, second = fake.engine.requests
+    start = first.timeline.spans[0].start
+    assert second.timeline.common_prefix(first.timeline) == start
+    fake.close()
+
+
+def test_a_text_only_model_refuses_images_before_work_starts() -> None:
+    fake = FakeAssistant("A cat.", vision_refusal="fake sees no pictures: load another.")
+    with pytest.raises(RequestError, match="fake sees no pictures: load another") as raised:
+        fake.chat([asked(b"red")], GREEDY, EventLog())
+    assert raised.value.param == "messages" and fake.engine.requests == []
+    fake.close()
+
+
+def test_a_bad_picture_is_named_before_work_starts() -> None:
+    fake = FakeAssistant("A cat.", vision=FakeVision())
+    with pytest.raises(UsageError, match=r"^bad 2 is no picture"):
+        fake.chat([asked(b"red", b"bad 2")], GREEDY, EventLog())
+    assert fake.engine.requests == []
+    fake.close()
+
+
+def test_rows_beyond_the_context_are_told_with_both_numbers_and_what_to_do() -> None:
+    vision = FakeVision(vectors=100)
+    fake = FakeAssistant("A cat.", vision=vision, context_tokens=250)
+    files = [b"%d" % number for number in range(9)]
+    with pytest.raises(ContextOverflow) as raised:
+        fake.chat([asked(*files)], GREEDY, EventLog())
+    told = str(raised.value)
+    assert "at least" in told and "320 tokens, the context holds 250" in told
+    assert "Images take 309 or more" in told and "images_kept" in told
+    assert len(vision.decoded) == 3  # no more than were needed to know
+    fake.close()
+
+
+def test_the_last_images_are_kept_where_that_is_set(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ds4tui")
+    vision = FakeVision()
+    fake = FakeAssistant("A cat.", vision=vision, images_kept=2)
+    told = [asked(b"1"), Message("assistant", "Ok."), asked(b"2", b"3")]
+    chat(fake, told)
+    assert vision.decoded == [b"2", b"3"]
+    assert "1 earlier images are left out (images_kept)" in caplog.text
+    assert b"[earlier image left out]" in bytes(
+        i for i in fake.engine.requests[0].timeline.ids.tolist() if 0 <= i < 256
+    )
+    fake.close()

@@ -99,7 +99,7 @@ def test_the_fixed_names_are_there() -> None:
         (["cache", "prune", "--to", "much"], "--to must be a size as 5GB, not 'much'."),
         (["cache", "show", "nothing"], "No stored conversation is called nothing."),
         (["launch", "claude", "--", "-x"], "ds4tui launch is not built yet"),
-        (["-p", "x", "-i", "a.png"], "Images are not built yet"),
+        (["-p", "x", "-i", "none.png"], "There is no file none.png"),
         (["-i", "a.png"], "--image goes with -p"),
         (["--json"], "--json goes with -p"),
         (["-p", "x", "--continue"], "--continue opens the app"),

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +20,23 @@ from ds4tui.config import Settings
 from ds4tui.errors import EngineError, ModelNotFound, UsageError
 from ds4tui.events import PrefillProgress, TokenText
 from ds4tui.oneshot import MAX_STDIN_BYTES, Screen, one_shot, prefill_words, question
+from tests.chat.sights import FakeVision
+from tests.engine.vision.pictures import encoded, picture
 from tests.fakes import FakeAssistant
 
 REPLY = "Grüße, wörld.\nTwo lines."
 
 
 def ask(
-    assistant: FakeAssistant, prompt: str = "hi", as_json: bool = False, system: str = ""
+    assistant: FakeAssistant,
+    prompt: str = "hi",
+    as_json: bool = False,
+    system: str = "",
+    images: Sequence[Path] = (),
 ) -> int:
     settings = replace(Settings(), system=system)
-    return one_shot(settings, prompt, as_json, lambda name, settings, say: assistant)
+    files = [str(path) for path in images]
+    return one_shot(settings, prompt, as_json, lambda *given: assistant, images=files)
 
 
 def test_the_answer_is_all_that_is_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +146,8 @@ def test_too_much_is_refused() -> None:
 PROGRAM = """
 import sys
 from ds4tui import cli, opening
+from tests.chat.sights import FakeVision
+from tests.engine.vision.pictures import encoded, picture
 from tests.fakes import FakeAssistant
 
 class Telling(FakeAssistant):
@@ -273,3 +282,57 @@ def test_no_thread_outlives_an_answer() -> None:
     before = threading.active_count()
     ask(FakeAssistant("x"))
     assert threading.active_count() == before
+
+
+# --- pictures -----------------------------------------------------------------
+
+
+def picture_file(path: Path, width: int = 8) -> Path:
+    path.write_bytes(encoded(picture(width, 8)))
+    return path
+
+
+def test_a_question_is_about_pictures_in_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vision = FakeVision(vectors=5)
+    assistant = FakeAssistant("A cat.", vision=vision)
+    files = [picture_file(tmp_path / name, n) for n, name in enumerate(("b.png", "a.png"), 8)]
+    assert ask(assistant, "What is it?", images=files) == 0
+    assert capsys.readouterr() == ("A cat.\n", "")
+    assert vision.decoded == [file.read_bytes() for file in files]
+    (request,) = assistant.engine.requests
+    seen = [vision(file.read_bytes()).fingerprint for file in files]
+    assert [span.fingerprint for span in request.timeline.spans] == seen
+    assert {p.fingerprint for p in request.pictures} == set(seen)
+
+
+def test_pictures_alone_are_a_question(tmp_path: Path) -> None:
+    assistant = FakeAssistant("A cat.", vision=FakeVision())
+    assert ask(assistant, "", images=[picture_file(tmp_path / "a.png")]) == 0
+
+
+def test_what_is_no_picture_is_named_before_a_model_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("no picture")
+    with pytest.raises(UsageError, match=r"^a\.png is no picture"):
+        one_shot(Settings(), "hi", False, pytest.fail, images=[str(tmp_path / "a.png")])
+    with pytest.raises(UsageError, match=r"There is no file .*none\.png"):
+        one_shot(Settings(), "hi", False, pytest.fail, images=[str(tmp_path / "none.png")])
+
+
+def test_the_first_of_several_frames_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = [picture(8, 8), picture(8, 8).rotate(90)]
+    (tmp_path / "a.gif").write_bytes(
+        encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    )
+    assert ask(FakeAssistant("A cat.", vision=FakeVision()), images=[tmp_path / "a.gif"]) == 0
+    assert capsys.readouterr() == ("A cat.\n", "ds4tui: a.gif: first of 2 frames\n")
+
+
+def test_a_model_that_sees_nothing_says_so(tmp_path: Path) -> None:
+    assistant = FakeAssistant("A cat.", vision_refusal="fake sees no pictures: load another.")
+    with pytest.raises(UsageError, match="fake sees no pictures: load another"):
+        ask(assistant, images=[picture_file(tmp_path / "a.png")])
+    assert assistant.engine.requests == [] and assistant.stats.state == "closed"

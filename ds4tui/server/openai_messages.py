@@ -4,15 +4,16 @@ Tool calls come back in as many forms as there are clients: arguments as JSON te
 object, with or without content. What they mean is kept, in one layout.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from ds4tui.chat.grammars import ToolChoice
-from ds4tui.chat.messages import Message, Role, Tool, ToolCall
+from ds4tui.chat.messages import Image, Message, Role, Tool, ToolCall
 from ds4tui.chat.tools import canonical_arguments, tool_of
 from ds4tui.errors import RequestError
 from ds4tui.server.fields import Fields, whole_characters
+from ds4tui.server.images import image_of_part, require_few
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -35,6 +36,7 @@ def read_messages(fields: Fields) -> tuple[Message, ...]:
         read.append(message)
     if not read:
         raise RequestError("messages must hold at least one message.", "messages")
+    require_few(sum(len(message.images) for message in read))
     return tuple(read)
 
 
@@ -101,13 +103,13 @@ def _message(fields: Fields) -> Message:
         raise RequestError(f"{where}: use tool_calls, which took its place.", where)
     if role == "tool":
         call_id, tool = fields.text("tool_call_id") or "", fields.text("name") or ""
-        return Message(role, _content(fields, role), tool_call_id=call_id, name=tool)
+        text, images = _content(fields, role)
+        return Message(role, text, tool_call_id=call_id, name=tool, images=images)
+    text, images = _content(fields, role)
     if role != "assistant":
-        return Message(role, _content(fields, role))
+        return Message(role, text, images=images)
     reasoning = fields.text("reasoning_content") or ""
-    return Message(
-        role, _content(fields, role), reasoning=reasoning, tool_calls=_tool_calls(fields)
-    )
+    return Message(role, text, reasoning=reasoning, tool_calls=_tool_calls(fields))
 
 
 def _tool_calls(fields: Fields) -> tuple[ToolCall, ...]:
@@ -139,25 +141,49 @@ def _naming(path: str) -> Iterator[None]:
         raise RequestError(f"{path}: {exc.message}", path, exc.hint) from exc
 
 
-def _content(fields: Fields, role: Role) -> str:
+def _content(fields: Fields, role: Role) -> tuple[str, tuple[Image, ...]]:
     value = fields.get("content")
     if isinstance(value, str):
-        return whole_characters(value)
+        return whole_characters(value), ()
     if isinstance(value, list):
-        # Blocks are separate texts (an instruction, a file): without a line end between them
-        # the last word of one and the first of the next would become one word.
-        return "\n".join(_text_part(part) for part in fields.objects("content"))
+        return _of_parts(fields.objects("content"), role)
     if value is None and role in ("assistant", "tool"):
-        return ""
-    raise fields.wrong("content", "a string or an array of text parts", value)
+        return "", ()
+    raise fields.wrong("content", "a string or an array of parts", value)
 
 
-def _text_part(part: Fields) -> str:
-    kind = part.text("type")
-    if kind != "text":
+def _of_parts(parts: Sequence[Fields], role: Role) -> tuple[str, tuple[Image, ...]]:
+    """Blocks are separate texts (an instruction, a file): without a line end between them the
+    last word of one and the first of the next would become one word. An image is apart enough."""
+    text, images, behind_text = "", list[Image](), False
+    for part in parts:
+        kind = part.text("type")
+        if kind == "image_url":
+            images.append(_image(part, len(text), role))
+        elif kind == "text":
+            text += ("\n" if behind_text else "") + _text(part)
+        else:
+            path = part.path("type")
+            raise RequestError(
+                f"{path}: Content of type {kind!r} is not supported, only text and image_url are.",
+                path,
+            )
+        behind_text = kind == "text"
+    return text, tuple(images)
+
+
+def _image(part: Fields, at: int, role: Role) -> Image:
+    if role not in ("user", "tool"):
         path = part.path("type")
-        words = "Images are" if kind == "image_url" else f"Content of type {kind!r} is"
-        raise RequestError(f"{path}: {words} not supported yet, only text is.", path)
+        raise RequestError(
+            f"{path}: messages of the {role} hold no images.",
+            path,
+            "Send them in a user's message or a tool's result.",
+        )
+    return image_of_part(part, at)
+
+
+def _text(part: Fields) -> str:
     text = part.text("text")
     if text is None:
         raise part.wrong("text", "a string", None)

@@ -187,7 +187,7 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"type": "image_url", "image_url": {"url": "data:"}}, "Images are not supported"),
+        ({"type": "image_url", "image_url": {"url": "data:"}}, "a data URI without data"),
         ({"type": "input_audio"}, "'input_audio'"),
         ({"type": "file"}, "'file'"),
         ({}, "None"),
