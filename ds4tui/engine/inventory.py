@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self, cast
 import mlx.core as mx
 import numpy as np
 
-from ds4tui.cache.memory import available_memory_bytes
+from ds4tui.engine.device_memory import available_bytes
 from ds4tui.engine.gguf import GGUFFile, TensorInfo
 from ds4tui.engine.holding import Holding, matrix_holding, required_bytes, vector_holding
 from ds4tui.engine.layers import MatrixSource
@@ -80,7 +80,7 @@ class Inventory:
 def inventory(gguf: GGUFFile, policy: LoadedWeightsPolicy = EXACT, asked: int = 0) -> Inventory:
     """Of this machine, as it is now. `asked`: the setting context_tokens. Raises nothing for a
     file that cannot be run: that is what `problem` is for."""
-    path, available = path_for(policy, hybrids=False), available_memory_bytes()
+    path, available = path_for(policy, hybrids=False), available_bytes()
     tensors: list[PlacedTensor]
     context, problem, run_by = None, "", path.words
     try:

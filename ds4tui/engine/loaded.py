@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from ds4tui.cache.causes import Cause
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.kvtally import DiskStats
-from ds4tui.cache.memory import available_memory_bytes
+from ds4tui.engine import device_memory
 from ds4tui.engine.session import CHUNK_SIZES
 from ds4tui.engine.session import Model as SessionModel
 from ds4tui.engine.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ class LoadedModel:
     context_tokens: int | None = None
     chunk_sizes: tuple[int, ...] = CHUNK_SIZES
     memory_use: Callable[[], tuple[int, int]] = field(default=_unknown_use)
-    available_bytes: Callable[[], int] = field(default=available_memory_bytes)
+    available_bytes: Callable[[], int] = field(default=device_memory.available_bytes)
     give_back: Callable[[], None] = field(default=_nothing_kept)
     sessions: int = 1
     put_away_bytes: int | None = None

@@ -19,8 +19,8 @@ from dataclasses import replace
 from functools import partial
 
 from ds4tui.cache.kvstore import DiskTier
-from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.engine.books import Books, counted
+from ds4tui.engine.device_memory import available_bytes
 from ds4tui.engine.failures import let_go
 from ds4tui.engine.jobs import Generation, Job, check_request
 from ds4tui.engine.loaded import LoadedModel
@@ -132,7 +132,7 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            before = available_memory_bytes()
+            before = available_bytes()
             with stoppable(lambda: self._is_closing):
                 loaded = self._load()
             pool = Pool(loaded, _room_bytes(before, loaded))

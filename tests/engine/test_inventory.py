@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_run_says_why(
 def test_too_little_memory_is_no_problem_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventories, "available_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(inventories, "available_bytes", lambda: 1000)
     found = inventory(write(tmp_path / "m.gguf", TINY))
     assert (found.problem, found.fits, found.available_bytes) == ("", False, 1000)
     assert found.context is not None

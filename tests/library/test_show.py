@@ -188,7 +188,7 @@ def test_unused_tensors_are_named_without_their_control_characters(
 def test_too_little_memory_is_told_with_both_numbers(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(inventories, "available_memory_bytes", lambda: 100_000)
+    monkeypatch.setattr(inventories, "available_bytes", lambda: 100_000)
     text = shown(capsys, model)
     assert "does not fit: 0.1 MB are available now" in text
     needed = as_json(capsys, model)["memory"]["needed_bytes"]

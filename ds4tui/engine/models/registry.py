@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from ds4tui.cache.memory import available_memory_bytes, check_fits
+from ds4tui.cache.memory import check_fits
+from ds4tui.engine import device_memory
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
@@ -99,7 +100,7 @@ FAMILIES = {
 def load_model(
     gguf: GGUFFile,
     settings: LoadSettings,
-    available_bytes: Callable[[], int] = available_memory_bytes,
+    available_bytes: Callable[[], int] = device_memory.available_bytes,
     policy: LoadedWeightsPolicy = EXACT,
 ) -> Model:
     """Load the weights of `gguf`.
