@@ -459,10 +459,9 @@ class Ds4App(App[None], inherit_bindings=False):
         stats = self._slot.assistant.stats if self._slot.assistant else None
         opening = wording.opening(self._slot.opening, self._opening_words)
         view = PanelView(stats, opening, self._server.url)
-        for meter in self.screen_stack[0].query(Meter):
-            meter.show(view)
-        self.screen_stack[0].query_one(DecisionsView).show(view)
-        self.screen_stack[0].query_one(DiskView).show(view)
+        screen = self.screen_stack[0]  # which loses its widgets while the app is closed
+        for shown in (*screen.query(Meter), *screen.query(DecisionsView), *screen.query(DiskView)):
+            shown.show(view)
         if stats is not None:
             self._tell_tripwire(stats)
         is_at_work = stats is not None and (

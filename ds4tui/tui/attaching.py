@@ -80,7 +80,9 @@ class Attaching:
 
         self.shelf.tokens_of = tokens_of
         for old, new in list(self.shelf.relabelled(self._prompt.text)):
-            self._prompt.exchange(old, new)
+            # With the space behind it, which belongs to the label for every change.
+            if not self._prompt.exchange(f"{old} ", f"{new} "):
+                self._prompt.exchange(old, new)
 
     @property
     def refusal(self) -> str:

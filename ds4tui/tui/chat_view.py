@@ -314,7 +314,7 @@ class ChatView(Vertical):
 
     def _show_completions(self) -> None:
         is_command = self._completions.offer_commands(self._prompt.text)
-        self._prompt.is_completing = is_command
+        self._prompt.is_completing, self._prompt.is_completing_path = is_command, False
         mention = None if is_command or self._attaching.refusal else self._prompt.mention
         if mention is not None:
             self.run_worker(self._list_paths(mention), group="paths", exclusive=True)
@@ -323,6 +323,7 @@ class ChatView(Vertical):
         found = await in_thread("ds4tui-paths", lambda: completions(mention.path))
         if self._prompt.mention == mention:
             self._prompt.is_completing = self._completions.offer_paths(found)
+            self._prompt.is_completing_path = True
 
     @on(Prompt.PasteWanted)
     def _paste(self, event: Prompt.PasteWanted) -> None:

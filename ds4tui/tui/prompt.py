@@ -69,7 +69,7 @@ class Prompt(TextArea):
     @dataclass
     class Choose(Message):
         """A key for the list of completions: up, down, tab, enter or escape. With enter, `text`
-        is taken as by Submitted."""
+        is taken as by Submitted, unless a path is completed."""
 
         key: str
         text: str = ""
@@ -102,6 +102,8 @@ class Prompt(TextArea):
         self.cursor_blink = False  # nothing moves while idle
         self.is_completing = False
         """Set by the app while completions are shown: some keys go to them."""
+        self.is_completing_path = False
+        """Whether they are of a path: Enter takes one, and sends nothing."""
         self._sent: Sequence[str] = ()
         self._recalled: int | None = None
 
@@ -192,7 +194,8 @@ class Prompt(TextArea):
         elif key in SCROLL_KEYS:
             self.post_message(self.Scroll(SCROLL_KEYS[key]))
         elif self.is_completing and key in ("up", "down", "tab", "enter", "escape"):
-            self.post_message(self.Choose(key, self.take() if key == "enter" else ""))
+            is_sent = key == "enter" and not self.is_completing_path
+            self.post_message(self.Choose(key, self.take() if is_sent else ""))
         elif key == "enter":
             self.post_message(self.Submitted(self.take()))
         elif key not in ("up", "down") or not self._recall(-1 if key == "up" else 1):

@@ -1,5 +1,7 @@
 """Pictures into the prompt, by keys: pasted, dropped, named, chosen, taken; and sent."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -424,12 +426,11 @@ async def test_a_text_model_refuses_every_way_in_at_once_and_keeps_the_prompt(
 async def test_pictures_wait_for_a_model_that_is_opened_and_are_told_what_they_cost(
     shot: Path,
 ) -> None:
-    import threading
-
     may_open = threading.Event()
     assistant = seeing()
 
-    def slow(name: str, progress: object) -> FakeAssistant:
+    def slow(name: str, progress: Callable[[str], None]) -> FakeAssistant:
+        progress("reading")
         may_open.wait(20)
         return assistant
 
