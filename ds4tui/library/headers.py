@@ -16,6 +16,7 @@ from ds4tui.engine.capacity import window_capacity
 if TYPE_CHECKING:
     from ds4tui.engine.gguf import GGUFFile
     from ds4tui.kernels.choice import ComputePath
+    from ds4tui.kernels.cpu.native.build import Compiler
 
 GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.py has it
 
@@ -150,22 +151,34 @@ class _AssumedPath:
 
 def assumed_path() -> _AssumedPath:
     """How this kind of machine holds matrices, with the kernels that DS4TUI_KERNELS asks for."""
-    return _assumed(os.environ.get("DS4TUI_KERNELS", ""))
-
-
-@cache
-def _assumed(kernels: str) -> _AssumedPath:
-    from ds4tui.kernels.cpu.native.build import Unavailable, find_compiler
     from ds4tui.kernels.policy import EXACT
 
+    kernels = os.environ.get("DS4TUI_KERNELS", "")
     if sys.platform == "darwin":
         return _AssumedPath("quantised", _Activations("float16", 2), EXACT)
     if kernels == "reference":
         return _AssumedPath("dense", _Activations("float32", 4), EXACT)
     if kernels == "openblas":
         return _AssumedPath("host", _Activations("float32", 4), EXACT)
+    matrices = "blocks" if _has_native_kernels() else "host"
+    return _AssumedPath(matrices, _Activations("float32", 4), EXACT)
+
+
+def _has_native_kernels() -> bool:
+    """Whether they are compiled, or will be when a model is opened."""
+    from ds4tui.kernels.cpu.native.build import can_be_built
+    from ds4tui.kernels.cpu.native.variants import runnable
+
+    compiler, variants = _compiler(), runnable()
+    return compiler is not None and bool(variants) and can_be_built(variants[0], compiler)
+
+
+@cache
+def _compiler() -> "Compiler | None":
+    """Asked for its version once a process."""
+    from ds4tui.kernels.cpu.native.build import Unavailable, find_compiler
+
     try:
-        find_compiler()
+        return find_compiler()
     except Unavailable:
-        return _AssumedPath("host", _Activations("float32", 4), EXACT)
-    return _AssumedPath("blocks", _Activations("float32", 4), EXACT)
+        return None

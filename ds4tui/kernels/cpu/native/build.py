@@ -63,6 +63,10 @@ def find_compiler() -> Compiler:
     raise Unavailable(f"no C++ compiler found ({asked or ', '.join(COMPILERS)})")
 
 
+# What this process tried to compile in vain.
+_failed: set[Path] = set()
+
+
 def built(variant: Variant) -> Path:
     """The library of `variant`, compiled now if it was not yet. Raises Unavailable."""
     compiler = find_compiler()
@@ -71,8 +75,21 @@ def built(variant: Variant) -> Path:
         if not path.exists():
             _compile(variant, compiler, path)
     except OSError as exc:
+        _failed.add(path)
         raise Unavailable(f"{path.parent} cannot be written to: {exc.strerror}") from exc
+    except Unavailable:
+        _failed.add(path)
+        raise
     return path
+
+
+def can_be_built(variant: Variant, compiler: Compiler) -> bool:
+    """Whether `built` has a library or, as far as can be told without compiling, would get one."""
+    path = library_path(variant, compiler)
+    if path.exists():
+        return True
+    there = next(folder for folder in path.parents if folder.exists())
+    return path not in _failed and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def library_path(variant: Variant, compiler: Compiler) -> Path:
