@@ -102,6 +102,18 @@ def test_a_second_turn_encodes_nothing_and_evaluates_no_row_of_a_picture(bench: 
     assert bench.engine.stats.images_encoded == 1
 
 
+def test_of_twenty_screenshots_each_is_decoded_and_encoded_once(bench: Bench) -> None:
+    """A conversation that sends its whole history each turn, as files."""
+    files = [encoded(picture(30 + i, 40)) for i in range(20)]
+    for turn in (5, 10, 15, 20, 20):
+        shots = [bench.recognise(data, f"{i}.png") for i, data in enumerate(files[:turn])]
+        parts = [part for shot in shots for part in (text("."), shot)]
+        (decision,) = kinds(bench.ask(*parts, text("?")), Decision)
+        assert bench.recognise.decoded == bench.engine.stats.images_encoded == turn
+        assert decision.evaluated <= 5 * (shots[0].block.rows + 1) + 1
+    assert decision.evaluated == 1 and decision.images == "match"
+
+
 def broken(picture: Picture, error: Exception) -> Picture:
     def load() -> Prepared:
         raise error
