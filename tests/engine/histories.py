@@ -409,7 +409,8 @@ class Judge:
         except DeviceFault:
             self.examine()
             assert self.session.state_name is SessionState.POISONED, "a torn state is kept"
-        self.model.passes_left = None
+        finally:  # also where a record on disk was lost before any pass
+            self.model.passes_left = None
 
     def _switch(self, operation: Operation) -> None:
         self.session = self.sessions[operation.seed % len(self.sessions)]
