@@ -143,8 +143,11 @@ def _header_words(facts: Facts) -> str:
 def _plan_words(plan: MemoryPlan | None, facts: Facts) -> str:
     if plan is None:
         return "the file does not say its context"
+    weights = megabytes(facts.resident_bytes)
+    if plan.weights_bytes > facts.resident_bytes:
+        weights += f" ({megabytes(plan.weights_bytes)} while they are loaded)"
     costs = (
-        f"weights {megabytes(plan.weights_bytes)} and {facts.kv_bytes_per_token / 1e3:,.1f} kB a "
+        f"weights {weights} and {facts.kv_bytes_per_token / 1e3:,.1f} kB a "
         f"token, {gigabytes(plan.available_bytes)} available"
     )
     if plan.fits_whole:

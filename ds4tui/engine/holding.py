@@ -121,8 +121,17 @@ def _affine_words(bits: int, group_size: int, short: bool) -> str:
 def required_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
     """Memory that loading all tensors takes at its peak: all of them, and the largest twice, but
     for blocks, which stay where the file is mapped (and count, though the system may drop them)."""
-    held = [
+    held = _held(gguf, path)
+    return sum(held) + (0 if path.matrices == "blocks" else max(held, default=0))
+
+
+def resident_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
+    """What all tensors take once they are loaded."""
+    return sum(_held(gguf, path))
+
+
+def _held(gguf: GGUFFile, path: "ComputePath") -> list[int]:
+    return [
         (vector_holding(info) if len(info.shape) < 2 else matrix_holding(info, path)).nbytes
         for info in gguf.tensors.values()
     ]
-    return sum(held) + (0 if path.matrices == "blocks" else max(held, default=0))

@@ -39,7 +39,8 @@ class Facts:
     parameters: int
     file_bytes: int
     context_tokens: int
-    weights_bytes: int
+    weights_bytes: int  # while they are loaded, at the peak
+    resident_bytes: int  # of the weights, once they are loaded
     kv_bytes_per_token: int
     kv_fixed_bytes: int = 0
     width: int = 0  # numbers in the vector of a token
@@ -52,10 +53,11 @@ class Facts:
 def read_facts(path: Path) -> Facts:
     """Raises ModelNotFound and GGUFError as GGUFFile.open does."""
     from ds4tui.engine.gguf import GGUFFile
-    from ds4tui.engine.holding import required_bytes
+    from ds4tui.engine.holding import required_bytes, resident_bytes
 
     with GGUFFile.open(path) as gguf:
         assumed = assumed_path()
+        path_taken = cast("ComputePath", assumed)
         growing, windowed_rows = _kv_layers(gguf)
         recurrent = _recurrent_layers(gguf)
         values = _row_values(gguf) * assumed.activations.size
@@ -65,7 +67,8 @@ def read_facts(path: Path) -> Facts:
             parameters=gguf.parameters,
             file_bytes=gguf.file_bytes,
             context_tokens=_number(gguf, ".context_length"),
-            weights_bytes=required_bytes(gguf, cast("ComputePath", assumed)),
+            weights_bytes=required_bytes(gguf, path_taken),
+            resident_bytes=resident_bytes(gguf, path_taken),
             kv_bytes_per_token=growing * values,
             kv_fixed_bytes=windowed_rows * values + recurrent * _recurrent_bytes(gguf),
             width=_number(gguf, ".embedding_length"),

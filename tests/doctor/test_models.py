@@ -16,6 +16,7 @@ from ds4tui.doctor.findings import Finding
 from ds4tui.doctor.models import models
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.headers import read_facts
+from ds4tui.library.listing import megabytes
 from ds4tui.library.resolve import models_dir
 from tests.engine.gguf_samples import write_gguf
 from tests.golden import golden_path
@@ -64,6 +65,19 @@ def test_a_model_that_runs_is_planned_with_what_is_available(
     asked = by_name(replace(settings, context_tokens=100))["mine"]
     assert asked.facts["fitting_context_tokens"] == 100 and "100 tokens" in asked.text
     json.dumps(dict(found.facts), default=None)
+
+
+@pytest.mark.parametrize("kernels", ["reference", "openblas"])  # hold copies; blocks hold the file
+def test_weights_are_what_they_take_and_their_peak_is_called_that(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    monkeypatch.setenv("DS4TUI_KERNELS", kernels)
+    facts = read_facts(placed(settings, "mine.gguf", golden_path("llama").read_bytes()))
+    assert 0 < facts.resident_bytes < facts.weights_bytes
+    resident, peak = megabytes(facts.resident_bytes), megabytes(facts.weights_bytes)
+    assert (
+        f"weights {resident} ({peak} while they are loaded) and" in by_name(settings)["mine"].text
+    )
 
 
 def test_the_image_encoder_of_a_model_is_named(settings: Settings) -> None:
