@@ -45,6 +45,7 @@ def _model(service: Service) -> dict[str, Any]:
         "quantisation": info.quantisation,
         "parameters": info.parameters,
         "context_tokens": info.context_tokens,
+        "input_modalities": ["text", "image"] if service.assistant.vision else ["text"],
     }
 
 
