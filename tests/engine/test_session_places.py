@@ -167,12 +167,14 @@ def test_memory_that_runs_out_for_a_snapshot_costs_the_snapshot_only(lack: Excep
 
 def test_a_snapshot_of_the_branch_that_was_left_is_none_of_the_new_one() -> None:
     session, _ = session_of(RECURRENT)
-    drain(session.sync(Timeline.of([7] * 5)))  # no chunk ends in the middle
+    drain(session.sync(Timeline.of([7] * 7)))
     session.clear("as a test")
     drain(session.sync(Timeline.of([8] * 4)))
     session.end_turn()
     assert session.snapshot_at == 4
-    plan = session.plan(Timeline.of([*[7] * 5, 9, 9, 9]))
-    assert (plan.base, plan.snapshot_id, plan.kept) == ("parked", None, 5)
-    session.sync(Timeline.of([*[7] * 5, 9, 9, 9]), plan).close()
+    wanted = Timeline.of([*[7] * 7, 9, 9, 9])
+    plan = session.plan(wanted)
+    assert (plan.base, plan.snapshot_id, plan.kept) == ("parked", None, 7)
+    session.sync(wanted, plan).close()
+    assert 4 not in snapshots(session)
     assert session.snapshot_at in (0, *snapshots(session))
