@@ -10,9 +10,23 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ds4tui.engine.vision import preprocess
-from ds4tui.engine.vision.preprocess import normalised, prepared, smart_size
+from ds4tui.engine.vision.layout import pieces
+from ds4tui.engine.vision.pictures import opened
+from ds4tui.engine.vision.preprocess import Shape, normalised, prepared, shape_of, smart_size
 from ds4tui.errors import UsageError
-from tests.engine.vision.pictures import CONFIGS, GEMMA3, QWEN, SIZES, TILED, picture
+from tests.engine.vision.pictures import (
+    BOUNDS,
+    CONFIGS,
+    GEMMA3,
+    GRIDS,
+    ODD_SIZES,
+    QWEN,
+    SIZES,
+    SMOLVLM,
+    TILED,
+    forms,
+    picture,
+)
 from tests.scale import scaled
 
 LANCZOS = Image.Resampling.LANCZOS
@@ -22,18 +36,56 @@ FILTERS = {
     "gemma3": Image.Resampling.BILINEAR,
     "qwen": Image.Resampling.BICUBIC,
 }
+FORMS = forms()
 PROCESSED = np.load(Path(__file__).with_name("processed.npz"))
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", CONFIGS)
-def test_pixels_are_those_of_transformers(name: str, size: tuple[int, int]) -> None:
+def check(image: Image.Image, name: str, what: str) -> None:
     """Made by make_processed.py."""
-    ours = prepared(picture(*size), CONFIGS[name])
-    wanted = PROCESSED[f"{name} {size[0]} {size[1]}"]
-    assert ours.shape.grid == tuple(PROCESSED[f"{name} {size[0]} {size[1]} grid"])
+    grid = tuple(PROCESSED[f"{name} {what} grid"])
+    if grid == (-1, -1):
+        with pytest.raises(UsageError, match="too long"):
+            prepared(image, CONFIGS[name])
+        return
+    ours, wanted = prepared(image, CONFIGS[name]), PROCESSED[f"{name} {what}"]
+    assert ours.shape.grid == grid
+    assert ours.shape == shape_of(image.size, CONFIGS[name])
     assert ours.pixels.shape == wanted.shape
     assert np.abs(ours.pixels.astype(int) - wanted).max() <= 1  # Pillow releases round apart
+
+
+@pytest.mark.parametrize("size", SIZES + ODD_SIZES, ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_pixels_are_those_of_transformers(name: str, size: tuple[int, int]) -> None:
+    check(picture(*size), name, f"{size[0]} {size[1]}")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["idefics3", "gemma3", "qwen"])
+def test_every_form_of_a_picture_is_what_transformers_makes_of_it(name: str, form: str) -> None:
+    check(opened(FORMS[form]), name, form)
+
+
+def test_sizes_are_those_of_transformers() -> None:
+    """Of many pictures, with the settings of published models."""
+    sizes = [(int(width), int(height)) for width, height in PROCESSED["sizes"]]
+    assert len(sizes) > 200
+    for factor, pixels in BOUNDS.items():
+        config = replace(QWEN, patch_side=factor // 2, pixels=pixels)
+        made = [smart_size(size, config) for size in sizes]
+        assert made == [tuple(size) for size in PROCESSED[f"smart {factor}"].tolist()]
+    longest, side = SMOLVLM
+    config = replace(TILED, image_side=side, longest_edge=longest)
+    grids = [shape_of(size, config).grid for size in sizes]
+    wanted = [tuple(grid) for grid in PROCESSED["tiles"].tolist()]
+    assert grids == [(0, 0) if grid == (1, 1) else grid for grid in wanted]
+
+
+@pytest.mark.parametrize("i", range(len(GRIDS)))
+def test_text_around_tiles_is_that_of_transformers(i: int) -> None:
+    shape = Shape((9, 9), GRIDS[i][0] * GRIDS[i][1] + 1, GRIDS[i])
+    ours = "".join(p if isinstance(p, str) else "<image>" * p for p in pieces(TILED, shape))
+    assert ours == PROCESSED["texts"][i]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
