@@ -8,11 +8,12 @@ first changes each time. Nothing heavy is imported before `main` runs.
 
 import argparse
 import json
-import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ds4tui.errors import UsageError
 
@@ -60,19 +61,20 @@ def main(args: argparse.Namespace) -> int:
     settings = _settings(args)
     path = resolve_model(settings.model, settings.data_dir)
     require_sound(path, settings.data_dir, _say)
-    result = run_bench(
-        path,
-        args.against,
-        frontiers=args.frontiers,
-        decode_tokens=args.decode_tokens,
-        repeats=args.repeats,
-        threads=args.threads,
-    )
-    _print(result, args)
+    with _rows_file(args.csv) as rows:
+        result = run_bench(
+            path,
+            args.against,
+            frontiers=args.frontiers,
+            decode_tokens=args.decode_tokens,
+            repeats=args.repeats,
+            threads=args.threads,
+        )
+        _print(result, args, rows)
     return 0
 
 
-def _print(result: "BenchResult", args: argparse.Namespace) -> None:
+def _print(result: "BenchResult", args: argparse.Namespace, rows: TextIO | None) -> None:
     from ds4tui.bench.report import csv_text, summary, table
 
     if args.csv == STDOUT:
@@ -81,28 +83,52 @@ def _print(result: "BenchResult", args: argparse.Namespace) -> None:
     if not args.json:
         print(table(result), end="\n\n")
     print(json.dumps(summary(result)), flush=True)
-    if args.csv is not None:
+    if rows is not None:
         try:
-            Path(args.csv).write_text(csv_text(result), encoding="utf-8")
+            rows.truncate(0)
+            rows.write(csv_text(result))
+            rows.flush()
         except OSError as exc:
             raise _cannot_write(args.csv, exc.strerror or str(exc)) from exc
 
 
 def _check_output(args: argparse.Namespace) -> None:
-    """Before minutes of work, not behind them."""
     if args.csv == STDOUT and args.json:
         raise UsageError(
             "--csv and --json cannot both have standard output.", "Give --csv a file: --csv FILE."
         )
-    if args.csv in (None, STDOUT):
+    if args.csv not in (None, STDOUT):
+        with _rows_file(args.csv):
+            pass
+
+
+@contextmanager
+def _rows_file(name: str | None) -> Iterator[TextIO | None]:
+    """The file of --csv, open before minutes of work and not behind them; what it held stays
+    until there are rows. A new one goes again if there will be none. None: none is wanted."""
+    if name in (None, STDOUT):
+        yield None
         return
-    path = Path(args.csv)
+    path = Path(name)
+    is_new = not path.exists()
+    try:
+        file = path.open("a", encoding="utf-8")
+    except OSError as exc:
+        raise _cannot_write(name, _why(path, exc)) from exc
+    with file:
+        try:
+            yield file
+        finally:
+            if is_new and path.exists() and not path.stat().st_size:
+                path.unlink()
+
+
+def _why(path: Path, error: OSError) -> str:
     if path.is_dir():
-        raise _cannot_write(args.csv, "it is a folder")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise _cannot_write(
-            args.csv, "no permission" if path.parent.is_dir() else "there is no such folder"
-        )
+        return "it is a folder"
+    if not path.parent.is_dir():
+        return "there is no such folder"
+    return error.strerror or str(error)
 
 
 def _cannot_write(name: str, why: str) -> UsageError:
@@ -123,20 +149,24 @@ def _settings(args: argparse.Namespace) -> "Settings":
 def _frontiers(text: str) -> tuple[int, ...]:
     numbers = tuple(_positive(part) for part in text.split(","))
     if any(b <= a for a, b in pairwise(numbers)):
-        raise argparse.ArgumentTypeError("lengths must grow")
+        raise argparse.ArgumentTypeError(f"{text!r}: each length must be more than the one before")
     return numbers
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    return _at_least(1, text)
 
 
 def _at_least_two(text: str) -> int:
     # The first token comes out of the prefill: one token alone takes no decode step.
-    number = int(text)
-    if number < 2:
-        raise argparse.ArgumentTypeError("must be at least 2")
+    return _at_least(2, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, not {number}")
     return number

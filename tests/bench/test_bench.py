@@ -170,6 +170,40 @@ def test_wrong_arguments_are_refused(words: str) -> None:
         parse(*words.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--frontiers abc", "'abc' is not a whole number"),
+        ("--frontiers 5,", "'' is not a whole number"),
+        ("--frontiers 5,5", "'5,5': each length must be more"),
+        ("--threads 1.5", "'1.5' is not a whole number"),
+        ("--repeats 0", "must be at least 1, not 0"),
+        ("--decode-tokens 1", "must be at least 2, not 1"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(words: str, complaint: str) -> None:
+    with pytest.raises(argparse.ArgumentError) as caught:
+        parse(*words.split())
+    assert complaint in str(caught.value) and "_" not in caught.value.message
+
+
+def test_the_file_of_rows_is_open_before_the_work_and_kept_if_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = tmp_path / "new.csv", tmp_path / "old.csv"
+    old.write_text("of last week")
+
+    def fail(*_: object, **more: object) -> None:
+        assert opened.exists()
+        raise EngineError("The device is gone.")
+
+    monkeypatch.setattr(bench.walk, "run_bench", fail)
+    for opened in (new, old):
+        with pytest.raises(EngineError):
+            bench.main(parse("-m", str(golden_path("llama")), "--csv", str(opened)))
+    assert not new.exists() and old.read_text() == "of last week"
+
+
 def test_a_missing_peer_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install xllamacpp"):
