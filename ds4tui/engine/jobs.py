@@ -14,6 +14,7 @@ from ds4tui.cache.plan import SyncPlan
 from ds4tui.engine.detokenizer import StreamDetokenizer
 from ds4tui.engine.failures import let_go
 from ds4tui.engine.loaded import LoadedModel
+from ds4tui.engine.no_memory import is_no_memory
 from ds4tui.engine.pool import Busy, Pool
 from ds4tui.engine.requests import GenerateRequest
 from ds4tui.engine.sampling import Choice, Sampler
@@ -306,7 +307,7 @@ class Generation:
     def _translated(self, exc: Exception) -> Ds4Error:
         if isinstance(exc, Ds4Error):
             return exc
-        if isinstance(exc, MemoryError):
+        if is_no_memory(exc):
             tokens = len(self.job.request.timeline) + len(self._ids)
             needed = self._loaded.model.kv_bytes(tokens)
             error: EngineError = OutOfMemory(

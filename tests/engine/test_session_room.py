@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ds4tui.cache import memory_tier
 from ds4tui.cache.candidates import covered_to
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Rates
@@ -223,6 +224,21 @@ def test_a_branch_that_is_held_already_is_neither_copied_nor_dropped() -> None:
     assert (plan.put_away, session._memory.nbytes >= held) == ("whole", True)
     drain(session.sync(Timeline.of(range(550))))
     assert session.plan(Timeline.of([*LONG, 1])).kept == 600
+
+
+def test_nothing_that_a_plan_uses_makes_way_where_things_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session(FakeModel(vocab_size=3000), (64,), memory=MemoryTier(1 << 40))
+    for ids in (range(30), range(1000, 1060), range(2000, 2100)):
+        drain(session.sync(Timeline.of(ids)))
+    monkeypatch.setattr(memory_tier, "MAX_ENTRIES", 2)
+    wanted = Timeline.of([*range(10), 7])
+    plan = session.plan(wanted)
+    assert (plan.base, plan.put_away, len(plan.parts)) == ("fresh", "whole", 1)
+    drain(session.sync(wanted, plan))
+    assert [(n.kind, n.tokens) for n in session._memory.drain_notes()] == [("evicted", 60)]
+    assert session.plan(Timeline.of([*range(30), 7])).kept == 30
 
 
 # -- words -----------------------------------------------------------------------------------------

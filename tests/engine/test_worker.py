@@ -362,9 +362,14 @@ def test_logits_that_are_nan_fail_and_poison(bench: Bench) -> None:
     assert bench.run().of_type(Decision)[0].reason.startswith("the state was given up")
 
 
-def test_memory_that_runs_out_is_told_with_both_numbers(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "lack",
+    [MemoryError(), RuntimeError("[malloc] Unable to allocate 4096 bytes.")],
+    ids=["MemoryError", "MLX"],
+)
+def test_memory_that_runs_out_is_told_with_both_numbers(bench: Bench, lack: Exception) -> None:
     def fail(rows: Any) -> None:
-        raise MemoryError
+        raise lack
 
     bench.model.before_forward = fail
     error = failure(bench.run())
