@@ -109,9 +109,7 @@ class Assistant:
         self._replies = replies
         self._images_kept = images_kept
         self._pictures = Pictures(vision, vision_refusal)
-        self._replay = ReplayMemory(
-            shelf=replies, identity=lambda image: self._pictures(image).fingerprint
-        )
+        self._replay = ReplayMemory(shelf=replies, identity=self._pictures.identity)
         self._latest = LatestTimelines()
         self._forms = Forms(chat_format.tokenizer, chat_format.stop_token_ids)
         self._least_tokens = TextNumbers(lambda text: chat_format.tokenizer.least_tokens(text))
@@ -150,6 +148,9 @@ class Assistant:
     ) -> Rendering:
         with self._lock:
             known = self._replay.recall(messages, note)
+        known, left_out = last_images(known, self._images_kept)
+        if left_out:
+            log.info("%d earlier images are left out (images_kept)", left_out)
         rendering = self.format.laid_out(known, tools, thinking, self._pictures)
         for words in rendering.notes:
             log.debug("%s", words)
@@ -178,7 +179,6 @@ class Assistant:
         Raises before any work starts (ContextOverflow, TemplateError, RequestError); after that
         everything arrives as events. `before_start` is called when the messages are rendered,
         which may take seconds: if it raises, there is no job."""
-        messages = self._shown(messages)
         self._require_room(messages, tools)
         constraint = self._forms.constraint(answer, choice, tools, self._reasoning(thinking))
         rendering = self._laid_out(messages, tools, thinking, note=True)
@@ -231,18 +231,12 @@ class Assistant:
             return sampling
         return replace(sampling, logit_bias=(*sampling.logit_bias, (marker, _NEVER)))
 
-    def _shown(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages with the images that the model is to see."""
-        shown, left_out = last_images(messages, self._images_kept)
-        if left_out:
-            log.info("%d earlier images are left out (images_kept)", left_out)
-        return shown
-
     def _require_room(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
         """Raises ContextOverflow for what cannot fit: encoding megabytes takes minutes, and
         nothing can stop it. Recognises the images, and raises as that does."""
         context, rows = self.info.context_tokens, 0
-        for image_rows in self._pictures.rows(messages):
+        shown, _ = last_images(messages, self._images_kept)
+        for image_rows in self._pictures.rows(shown):
             rows += image_rows
             if rows > context:
                 break

@@ -29,7 +29,7 @@ from ds4tui.events import (
     ToolCallEnded,
     ToolCallRejected,
 )
-from tests.chat import formats
+from tests.chat import formats, sights
 from tests.chat.sights import FakeVision
 from tests.fake_model import END_OF_TURN, ROLE_IDS, ByteTokenizer, FakeModel, scripted
 from tests.fakes import EventLog, FakeAssistant, FakeChatFormat, FakeEngine, fake_info
@@ -507,11 +507,41 @@ def test_the_last_images_are_kept_where_that_is_set(caplog: pytest.LogCaptureFix
     caplog.set_level("INFO", "ds4tui")
     vision = FakeVision()
     fake = FakeAssistant("A cat.", vision=vision, images_kept=2)
-    told = [asked(b"1"), Message("assistant", "Ok."), asked(b"2", b"3")]
+    log = chat(fake, [asked(b"1")])
+    told = [asked(b"1"), Message("assistant", log.text), asked(b"2", b"3")]
     chat(fake, told)
-    assert vision.decoded == [b"2", b"3"]
+    assert [span.fingerprint for span in fake.engine.requests[1].timeline.spans] == [
+        vision(b"2").fingerprint,
+        vision(b"3").fingerprint,
+    ]
+    assert len(fake.engine.requests[1].pictures) == 2
     assert "1 earlier images are left out (images_kept)" in caplog.text
     assert b"[earlier image left out]" in bytes(
-        i for i in fake.engine.requests[0].timeline.ids.tolist() if 0 <= i < 256
+        i for i in fake.engine.requests[1].timeline.ids.tolist() if 0 <= i < 256
     )
     fake.close()
+
+
+def test_a_bad_picture_that_is_left_out_keeps_nobody_from_going_on() -> None:
+    fake = FakeAssistant("A cat.", vision=FakeVision(), images_kept=1)
+    chat(fake, [asked(b"bad"), Message("assistant", "Ok."), asked(b"red")])
+    assert len(fake.engine.requests[0].timeline.spans) == 1
+    fake.close()
+
+
+def test_replies_stay_what_was_sampled_when_an_image_before_them_is_left_out(
+    tmp_path: Path,
+) -> None:
+    chat_format = ChatFormat(sights.tokenizer(tmp_path), formats.CORPUS["chatml"])
+    engine = FakeEngine(reply="th", context_tokens=4096)
+    vision = FakeVision()
+    assistant = Assistant(fake_info(), engine, chat_format, vision=vision, images_kept=1)
+    assistant.chat([asked(b"red")], GREEDY, EventLog()).wait(20)  # the fake samples byte by byte
+    more = [asked(b"red"), Message("assistant", "th"), asked(b"blue")]
+    known = [
+        Message("user", "[earlier image left out]What is it?"),
+        Message("assistant", "th", tuple(b"th")),
+        asked(b"blue"),
+    ]
+    assert assistant.render(more) == chat_format.render(known, picture_of=vision.of)
+    assistant.close()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ds4tui.chat.messages import Image, Message
-from ds4tui.errors import RequestError
+from ds4tui.errors import RequestError, UsageError
 
 if TYPE_CHECKING:  # brings Pillow
     from ds4tui.engine.vision.recognition import Picture
@@ -33,6 +33,14 @@ class Pictures:
         if self._vision is None:
             raise RequestError(self._refusal, param="messages")
         return self._vision(image.data, image.name or name, image.digest)
+
+    def identity(self, image: Image) -> bytes:
+        """What tells an image from others: the picture, however its file is written. One that is
+        no picture, which is not shown then, is its file."""
+        try:
+            return self(image).fingerprint
+        except UsageError:
+            return image.digest
 
     def rows(self, messages: Sequence[Message]) -> Iterator[int]:
         """How many each image takes, one after the other: each is recognised when it is asked
