@@ -283,8 +283,9 @@ def _named(folder: _Folder) -> StoredConversation:
 
 
 def _unknown(name: str) -> UsageError:
+    shown = name if name.isalnum() else repr(name)
     return UsageError(
-        f"No stored conversation is called {name!r}.", "`ds4tui cache ls` shows them all."
+        f"No stored conversation is called {shown}.", "`ds4tui cache ls` shows them all."
     )
 
 

@@ -21,7 +21,7 @@ from ds4tui.tui.words import (
 # A panel has little room: the rest is in the decisions panel and the log.
 NOTES_SHOWN = 3
 # What goes as a matter of course is no news, and the tripwire has a place of its own.
-_NO_NEWS = ("pruned", "thinned", "tripwire", "stored", "loaded", "missed", "adopted", "cleared")
+_NO_NEWS = ("pruned", "thinned", "tripwire")
 
 
 def resident_section(stats: EngineStats, width: int) -> Content:
@@ -134,10 +134,15 @@ def who_words(origin: str) -> str:
 
 def notes_section(stats: EngineStats) -> Content | None:
     """The newest things that were evicted or refused, in the engine's words; None for none."""
-    told = [note for note in stats.notes if note.kind not in _NO_NEWS]
+    told = [note for note in stats.notes if note.kind not in _NO_NEWS and not _is_of_disk(note)]
     if not told:
         return None
     return section("Given up for room", *map(_note, reversed(told[-NOTES_SHOWN:])))
+
+
+def _is_of_disk(note: MemoryNote) -> bool:
+    """Told in the disk panel; what goes from there is given up, too."""
+    return note.text.startswith("disk: ") and note.kind not in ("evicted", "refused")
 
 
 def _note(note: MemoryNote) -> Content:

@@ -106,6 +106,15 @@ def test_notes_are_the_newest_that_are_news() -> None:
     assert notes_section(replace(STATS, notes=(notes[-1],))) is None
 
 
+def test_of_the_disk_only_what_went_or_was_refused_is_news_here() -> None:
+    notes = tuple(
+        MemoryNote(1.0, kind, f"disk: {kind} 9 tokens")
+        for kind in ("stored", "loaded", "missed", "damaged", "evicted", "refused")
+    )
+    lines = plain(notes_section(replace(STATS, notes=notes))).split("\n")[1:]
+    assert [line.split()[2] for line in lines] == ["refused", "evicted"]
+
+
 def test_the_tripwire_stands_first_as_long_as_it_holds() -> None:
     assert tripwire_section(STATS) is None
     wired = replace(STATS, tripwire="4 of the last 4 long prompts reused nothing")
