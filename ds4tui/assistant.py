@@ -148,10 +148,10 @@ class Assistant:
     ) -> Rendering:
         with self._lock:
             known = self._replay.recall(messages, note)
-        known, left_out = last_images(known, self._images_kept)
+        shown, left_out = last_images(known, self._images_kept)
         if left_out:
             log.info("%d earlier images are left out (images_kept)", left_out)
-        rendering = self.format.laid_out(known, tools, thinking, self._pictures)
+        rendering = self.format.laid_out(shown, tools, thinking, self._pictures)
         for words in rendering.notes:
             log.debug("%s", words)
         # What no reply was remembered for may still spell what is resident.
