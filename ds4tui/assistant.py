@@ -136,7 +136,6 @@ class Assistant:
         does not see, TemplateError if the model's template fails on them, UsageError for images
         that are no pictures.
         """
-        self._require_room(messages, tools)
         return self._laid_out(messages, tools, thinking).timeline
 
     def _laid_out(

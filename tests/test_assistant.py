@@ -500,6 +500,7 @@ def test_rows_beyond_the_context_are_told_with_both_numbers_and_what_to_do() -> 
     assert "at least" in told and "320 tokens, the context holds 250" in told
     assert "Images take 309 or more" in told and "images_kept" in told
     assert len(vision.decoded) == 3  # no more than were needed to know
+    assert len(fake.render([asked(*files)])) > 250  # whoever counts tokens is told
     fake.close()
 
 
