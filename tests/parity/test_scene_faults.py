@@ -130,6 +130,15 @@ def test_pictures_that_are_not_told_apart(name: str, monkeypatch: pytest.MonkeyP
         check(name)
 
 
+@pytest.mark.parametrize(
+    "order", [[0, 3, 1, 4, 2, 5, 6], [6, 0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5, 5]], ids=str
+)
+def test_tiles_in_another_order(order: list[int]) -> None:
+    """Columns before rows, the overview first, none."""
+    with pytest.raises(AssertionError, match="logits differ"):
+        scenes.check_tiles(512, order)
+
+
 @pytest.mark.parametrize("name", VISION)
 def test_markers_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = layout.pieces

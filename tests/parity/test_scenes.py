@@ -4,8 +4,9 @@ what the encoders make of each picture.
 Everything is as it is for people: pictures come as files, are recognised, laid out and encoded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,10 +51,17 @@ class Rig:
         )
 
 
-def recognised(name: str, encoder: Encoder) -> list[Picture]:
+def recogniser(name: str, **settings: Any) -> Recogniser:
+    """With other `settings` of its config than the file has."""
     with GGUFFile.open(projector_path(name)) as file:
         recognise = Recogniser(file, ids_of, ID["<image>"])
-    object.__setattr__(recognise.config, "pixels", (1, 2**24))  # tiny ones are not enlarged
+    for key, value in settings.items():
+        object.__setattr__(recognise.config, key, value)
+    return recognise
+
+
+def recognised(name: str) -> list[Picture]:
+    recognise = recogniser(name, pixels=(1, 2**24))  # tiny ones are not enlarged
     arrays = scenes(name)
     return [recognise(encoded(Image.fromarray(arrays[f"P{i}"]))) for i in range(2)]
 
@@ -62,7 +70,7 @@ def recognised(name: str, encoder: Encoder) -> list[Picture]:
 def rig(name: str) -> Rig:
     with GGUFFile.open(projector_path(name)) as file:
         encoder = Encoder(file, choice.current().path(False))
-    return Rig(name, load(golden_path(name)), encoder, recognised(name, encoder))
+    return Rig(name, load(golden_path(name)), encoder, recognised(name))
 
 
 @pytest.fixture(params=[(name, kernels) for name in VISION for kernels in KERNELS], ids="-".join)
@@ -141,6 +149,30 @@ def test_logits_about_several_pictures(seeing: Rig, rows: int, stepped: bool) ->
 
 def test_logits_in_a_warm_session(seeing: Rig) -> None:
     check_scenes(seeing, 32, one_session=True)
+
+
+def check_tiles(rows: int, tiles: slice | list[int] = slice(None)) -> None:
+    """`tiles` in place of those that the encoder is to take. The settings are those of a model
+    that brings pictures to 96 pixels."""
+    arrays, made = scenes("idefics3"), rig("idefics3")
+    recognise = recogniser("idefics3", longest_edge=96)
+    picture = recognise(encoded(Image.fromarray(arrays["P2"])))
+    ours = picture.load()
+    assert np.abs(ours.pixels.astype(int) - arrays["tiles"]).max() <= 1  # Pillow releases differ
+    same = replace(picture, load=lambda: replace(ours, pixels=arrays["tiles"][tiles]))
+    wanted = timeline_of(ids_of("see "), same, ids_of(" so?"))
+    [span] = wanted.spans
+    ids = np.concatenate([wanted.ids[: span.start], span.token_ids, wanted.ids[span.end :]])
+    assert ids.tolist() == arrays["tiles_ids"].tolist()
+    session = replace(made, pictures=[same]).session()
+    for end in range(span.end + 1, len(wanted) + 1):
+        gap = np.abs(walked(session, wanted, rows, end) - arrays["tiles_logits"][end - 1]).max()
+        assert gap <= TOLERANCE, f"logits differ by {gap:.2g}"
+
+
+@pytest.mark.parametrize("rows", [512, 8])
+def test_logits_about_a_picture_in_tiles(rows: int) -> None:
+    check_tiles(rows)
 
 
 @pytest.mark.parametrize("name", VISION)

@@ -5,8 +5,9 @@
 pictures are P0 and P1, uint8 [height, width, 3], P0_vectors float32 [V, width] what becomes of
 one, and P0_added_0 .. where it is tapped. Of each scene: SCENE_ids [T], and SCENE_logits
 [T, vocab], of which those of text behind the first picture are kept, else NaN; SCENE_mimic [vocab]
-the last ones of the class that rounds as llama.cpp does. How pictures lie is written here once
-more, apart from the engine's own layout.
+the last ones of the class that rounds as llama.cpp does. Of idefics3 there is a picture of 2 x 3
+tiles more: `tiles` uint8 [7, 32, 32, 3], the overview last, and the scene "tiles" about it. How
+pictures lie is written here once more, apart from the engine's own layout.
 """
 
 import argparse
@@ -20,6 +21,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
+from PIL import Image  # noqa: E402
 
 from tests.golden.files import FOLDER, SCENES  # noqa: E402
 from tests.golden.make.families import VISION, Family  # noqa: E402
@@ -94,6 +96,31 @@ def features(family: Family, model: Any, picture: np.ndarray) -> list[np.ndarray
     return [part.reshape(-1, part.shape[-1]).numpy() for part in joined]
 
 
+def tiled() -> tuple[np.ndarray, np.ndarray, Question]:
+    """A picture of 2 x 3 tiles, what the encoder takes of it, and a prompt about it. Of its
+    markers one alone is a token of the tiny vocabulary."""
+    picture = np.random.RandomState(12).randint(0, 256, (64, 96, 3)).astype(np.uint8)
+    parts = [picture[y : y + 32, x : x + 32] for y in (0, 32) for x in (0, 32, 64)]
+    small = Image.fromarray(picture).resize((32, 32), Image.Resampling.LANCZOS)
+    squares = np.stack([*parts, np.asarray(small)])
+    fence, ids = ID["<fake_token_around_image>"], letters("see ")
+    for row in (1, 2):
+        for column in (1, 2, 3):
+            name = f"<row_{row}_col_{column}>"
+            ids += [fence, *([ID[name]] if name in ID else letters(name)), *[IMAGE] * 16]
+        ids += letters("\n")
+    ids += [*letters("\n"), fence, ID["<global-img>"], *[IMAGE] * 16, fence, *letters(" so?")]
+    values = torch.stack([pixels(square) for square in squares])[None]
+    return picture, squares, Question(ids, dict(pixel_values=values))
+
+
+def about(question: Question, model: Any, name: str) -> dict[str, np.ndarray]:
+    ids, logits = np.array(question.ids, np.int32), forward(model, question)
+    hidden = (ids >= 256) | (np.arange(len(ids)) < np.flatnonzero(ids == IMAGE)[0])
+    logits[hidden] = np.nan
+    return {f"{name}_ids": ids, f"{name}_logits": logits}
+
+
 def write(family: Family) -> None:
     model, pictures = family.model(), drawn(family, sizes(family))
     arrays: dict[str, np.ndarray] = {}
@@ -104,10 +131,10 @@ def write(family: Family) -> None:
         arrays |= {f"P{i}_added_{j}": part for j, part in enumerate(added)}
     questions = {name: asked(family, scene, pictures) for name, scene in SCENES.items()}
     for name, question in questions.items():
-        ids, logits = np.array(question.ids, np.int32), forward(model, question)
-        hidden = (ids >= 256) | (np.arange(len(ids)) < np.flatnonzero(ids == IMAGE)[0])
-        logits[hidden] = np.nan
-        arrays |= {f"{name}_ids": ids, f"{name}_logits": logits}
+        arrays |= about(question, model, name)
+    if family.name == "idefics3":
+        arrays["P2"], arrays["tiles"], question = tiled()
+        arrays |= about(question, model, "tiles")
     assert family.mimic
     family.mimic(model)
     for name, question in questions.items():
