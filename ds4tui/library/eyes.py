@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 # Vectors that these projectors make are of use to these text models only: rows that see each
 # other, and positions in three directions. Those of others go into any model of their width.
-_FAMILIES = {"gemma3": ("gemma3",), "qwen": ("qwen2vl", "qwen3vl", "qwen35")}
+_FAMILIES = {
+    "gemma3": ("gemma3",),
+    "qwen2vl_merger": ("qwen2vl",),
+    "qwen2.5vl_merger": ("qwen2vl",),
+    "qwen3vl_merger": ("qwen3vl", "qwen35"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,7 @@ def require_fitting(name: str, config: "VisionConfig", text: Text) -> None:
             f"numbers, and the model takes {text.width:,}.",
             "Choose the mmproj file that was made with the model.",
         )
-    kind = "qwen" if config.projector.startswith("qwen") else config.projector
-    families = _FAMILIES.get(kind)
+    families = _FAMILIES.get(config.projector)
     if families is not None and not text.architecture.startswith(families):
         raise GGUFError(
             f"{name} does not belong to this model: its projector {config.projector} is made for "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4tui.engine.vision.config import Projector
 from ds4tui.errors import GGUFError
 from ds4tui.library.eyes import Text, beside, first_fitting, likeness, require_fitting
 from tests.engine.vision.pictures import CONFIGS
@@ -47,7 +48,8 @@ def test_names_are_compared_without_their_punctuation() -> None:
     [
         ("idefics3", Text("llama", 96), "64 numbers, and the model takes 96"),
         ("gemma3", LLAMA, "made for gemma3, not for llama"),
-        ("qwen", Text("qwen3", 64), "made for qwen2vl or qwen3vl or qwen35, not for qwen3"),
+        ("qwen", Text("qwen3", 64), "made for qwen3vl or qwen35, not for qwen3"),
+        ("qwen", Text("qwen2vl", 64), "made for qwen3vl or qwen35, not for qwen2vl"),
     ],
 )
 def test_an_encoder_of_another_model_is_refused(name: str, text: Text, why: str) -> None:
@@ -56,11 +58,20 @@ def test_an_encoder_of_another_model_is_refused(name: str, text: Text, why: str)
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture"),
-    [("idefics3", "llama"), ("idefics3", "qwen3"), ("gemma3", "gemma3"), ("qwen", "qwen35moe")],
+    ("projector", "architecture"),
+    [
+        ("idefics3", "llama"),
+        ("idefics3", "qwen3"),
+        ("gemma3", "gemma3"),
+        ("qwen2vl_merger", "qwen2vl"),
+        ("qwen2.5vl_merger", "qwen2vl"),
+        ("qwen3vl_merger", "qwen3vlmoe"),
+        ("qwen3vl_merger", "qwen35moe"),
+    ],
 )
-def test_an_encoder_of_the_model_is_taken(name: str, architecture: str) -> None:
-    require_fitting("mmproj-x.gguf", replace(CONFIGS[name]), Text(architecture, 64))
+def test_an_encoder_of_the_model_is_taken(projector: Projector, architecture: str) -> None:
+    config = replace(CONFIGS["idefics3"], projector=projector)
+    require_fitting("mmproj-x.gguf", config, Text(architecture, 64))
 
 
 def test_headers_decide(tmp_path: Path) -> None:
