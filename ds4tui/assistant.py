@@ -31,7 +31,7 @@ from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow
-from ds4tui.events import Event, Finished
+from ds4tui.events import Decision, Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
 if TYPE_CHECKING:  # bring libraries that not every reply needs
@@ -193,7 +193,12 @@ class Assistant:
                 with self._lock:
                     self._replay.remember(messages, reader.text, reply.token_ids, reader.calls)
 
+        images = sum(len(message.images) for message in messages)
+        left_out = images - len(rendering.timeline.spans)
+
         def remember(event: Event) -> None:
+            if left_out and isinstance(event, Decision):
+                event = replace(event, images_left_out=left_out)
             told = reader.read(event)
             if isinstance(event, Finished):
                 keep(event)

@@ -76,6 +76,7 @@ class Decision(Event):
     time_s: float = 0.0  # when, in seconds since 1970
     tripwire: str = ""  # new with this decision, in words: many long prompts, and no reuse
     what: str = ""  # in EngineStats: who asked, and how the conversation begins
+    images_left_out: int = 0  # earlier ones that the model is not shown (images_kept)
 
     @classmethod
     def of(

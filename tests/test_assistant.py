@@ -509,8 +509,9 @@ def test_the_last_images_are_kept_where_that_is_set(caplog: pytest.LogCaptureFix
     vision = FakeVision()
     fake = FakeAssistant("A cat.", vision=vision, images_kept=2)
     log = chat(fake, [asked(b"1")])
+    assert decision(log).images_left_out == 0
     told = [asked(b"1"), Message("assistant", log.text), asked(b"2", b"3")]
-    chat(fake, told)
+    assert decision(chat(fake, told)).images_left_out == 1
     assert [span.fingerprint for span in fake.engine.requests[1].timeline.spans] == [
         vision(b"2").fingerprint,
         vision(b"3").fingerprint,

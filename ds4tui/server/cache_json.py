@@ -93,7 +93,7 @@ def _tripwire_json(stats: EngineStats) -> dict[str, str] | None:
 # What of a decision a reply tells: no text of a conversation, which may be another client's.
 _TOLD = (
     "kind", "reason", "cause", "source", "grade", "live", "prompt", "common", "held", "kept",
-    "dropped", "evaluated", "replayed", "images", "divergence", "session",
+    "dropped", "evaluated", "replayed", "images", "images_left_out", "divergence", "session",
 )  # fmt: skip
 
 

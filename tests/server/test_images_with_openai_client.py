@@ -93,12 +93,15 @@ def test_a_long_history_goes_on_where_the_last_images_are_kept(serve: Serve) -> 
     assistant = FakeAssistant("Ok.", vision=vision, context_tokens=2000, images_kept=4)
     running = serve(assistant)
     told: list[dict[str, Any]] = []
+    left_out: list[int] = []
     for number in range(12):
         told.append(asked(b"%d" % number))
-        ask(running, *told)
+        answer = ask(running, *told)
+        left_out.append(answer.model_extra["kv"]["images_left_out"])
         told.append({"role": "assistant", "content": "Ok."})
     shown = [len(request.timeline.spans) for request in running.engine.requests]
     assert shown == [1, 2, 3, 4, 3, 4, 3, 4, 3, 4, 3, 4]
+    assert left_out == [0, 0, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8]
 
 
 def test_models_say_whether_they_see(serve: Serve) -> None:
