@@ -1,4 +1,4 @@
-"""The pictures of a question in the transcript: a caption each, and a small view of the newest.
+"""The pictures of a question in the transcript: a caption each, and small views of the newest.
 
 Decoding and shrinking run on a thread; until they are done, where the terminal shows no pictures
 and once a message is old, a picture is its caption.
@@ -18,35 +18,31 @@ from ds4tui.pictures.reading import preview, size_of
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.graphics import Way, cell_pixels, cells_of, drawn
 from ds4tui.tui.shelf import TokensOf, label_name, picture_facts
-from ds4tui.tui.words import counted
 
 log = logging.getLogger(__name__)
 
-PREVIEWS_MAX = 4  # of one question; the captions of the others say that they are there
+PREVIEWS_MAX = 4  # of one question; of all there are captions
 COLUMNS_MAX, COLUMNS_MIN = 48, 12
 ROWS_MAX, ROWS_MIN = 12, 4
+GAP = 3
 SCREEN_SHARE = 3  # a picture takes a third of the screen's rows at most
 
 
 class Preview(Vertical):
-    """One picture: its view, if there is one, over its caption."""
+    """The view of one picture; takes no room until it is drawn."""
 
-    def __init__(self, image: Image, caption: str) -> None:
+    def __init__(self, image: Image) -> None:
         super().__init__(classes="preview")
         self.image = image
-        self._caption = Static(caption, classes="caption", markup=False)
-        self._view: Widget | None = None
-
-    def compose(self) -> ComposeResult:
-        yield self._caption
+        self.display = False
 
     @property
     def is_shown(self) -> bool:
-        return self._view is not None
+        return self.display
 
     async def show(self, most: tuple[int, int], way: Way) -> None:
         """Decode and draw within `most` (columns, rows)."""
-        if self._view is not None or way is Way.TEXT:
+        if self.is_shown or way is Way.TEXT:
             return
         data = self.image.data
         wide, high = cell_pixels(way)
@@ -60,42 +56,39 @@ class Preview(Vertical):
         except UsageError as exc:  # stored by another version, which could read it
             log.warning("no preview: %s", exc)
             return
-        if self.is_attached and self._view is None:
-            self._view = make()
-            await self.mount(self._view, before=self._caption)
+        if self.is_attached and not self.is_shown:
+            self.display = True
+            await self.mount(make())
 
     async def hide(self) -> None:
-        view, self._view = self._view, None
-        if view is not None:
-            await view.remove()
+        self.display = False
+        await self.remove_children()
 
 
-class Previews(Horizontal):
-    """The pictures of one question, side by side as far as there is room."""
+class Previews(Vertical):
+    """The pictures of one question, side by side as far as there is room, over their captions."""
 
     def __init__(self, images: Sequence[Image], tokens_of: TokensOf) -> None:
         super().__init__(classes="previews")
-        self.captions = tuple(caption_of(image, tokens_of) for image in images)
-        self._images = images
+        self._views = [Preview(image) for image in images[:PREVIEWS_MAX]]
+        captions = "\n".join(caption_of(image, tokens_of) for image in images)
+        self._captions = Static(captions, classes="caption", markup=False)
 
     def compose(self) -> ComposeResult:
-        for image, caption in list(zip(self._images, self.captions, strict=True))[:PREVIEWS_MAX]:
-            yield Preview(image, caption)
-        if more := self.captions[PREVIEWS_MAX:]:
-            words = "\n".join([f"and {counted(len(more), 'more picture')}:", *more])
-            yield Static(words, classes="caption", markup=False)
+        with Horizontal(classes="views"):
+            yield from self._views
+        yield self._captions
 
     async def show(self, way: Way) -> None:
-        views = list(self.query(Preview))
-        width = max(0, self.app.size.width - 8) // max(1, len(views))
+        width = (self.size.width or self.app.size.width) // len(self._views) - GAP
         columns = min(COLUMNS_MAX, max(COLUMNS_MIN, width))
         rows = min(ROWS_MAX, max(ROWS_MIN, self.app.size.height // SCREEN_SHARE))
-        for view in views:
+        for view in self._views:
             if view.is_attached:
                 await view.show((columns, rows), way)
 
     async def hide(self) -> None:
-        for view in self.query(Preview):
+        for view in self._views:
             await view.hide()
 
 

@@ -15,6 +15,7 @@ from ds4tui.assistant import Assistant
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import load_settings
 from ds4tui.tui.chat_view import ChatView
+from ds4tui.tui.graphics import Way
 from ds4tui.tui.messages import Answer, Notice, Question
 from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.transcript import Transcript
@@ -123,6 +124,7 @@ async def running(
     continue_last: bool = False,
     check_model: Callable[[str], object] = lambda name: None,
     is_open: bool = True,
+    way: Way = Way.TEXT,
     **flags: Any,
 ) -> AsyncIterator[Driver]:
     """The app with `assistant` as the model that every name opens; `flags` are settings."""
@@ -137,6 +139,7 @@ async def running(
         model_name=model_name,
         continue_last=continue_last,
         check_model=check_model,
+        way=way,
     )
     try:
         async with app.run_test(size=size, tooltips=True, notifications=True) as pilot:
