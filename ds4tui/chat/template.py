@@ -2,12 +2,13 @@
 
 The helpers are those of Hugging Face's `apply_chat_template`, for which templates are written.
 A template is code that came with a file: whatever it raises becomes a TemplateError. The sandbox
-keeps it from the process; only its running time is not bounded (ranges are).
+keeps it from the process. What it writes is bounded by what it is given; its running time is
+bounded by that and by Jinja's longest range, unless it writes nothing while it runs.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ds4tui.errors import TemplateError
@@ -23,6 +25,15 @@ from ds4tui.errors import TemplateError
 _FILE_NAME = "<chat template>"
 _NOT_ASCII = re.compile("[^\x00-\x7f\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _HINT = "Another conversion of this model may have a template that works."
+
+# A template writes each text once or twice, and some words of its own. What writes more would
+# fill the memory before anybody could stop it.
+_SPARE_CHARACTERS = 2**22
+_TIMES_GIVEN = 64
+# Of one text or list that is made by repeating another; powers beyond this have no use, either.
+_REPEATED_MAX = 2**22
+_EXPONENT_MAX = 4096
+_WIDTH = re.compile(r"[0-9]{5,}")
 
 # What template code can raise; MemoryError and the like are not the template's own.
 _FAULTS = (
@@ -39,6 +50,10 @@ _FAULTS = (
 
 class _Refusal(jinja2.TemplateError):
     """The template called raise_exception."""
+
+
+class _TooMuch(jinja2.TemplateError):
+    """The template goes on and on."""
 
 
 class _GenerationTag(Extension):
@@ -85,8 +100,9 @@ class ChatTemplate:
         """
         # Qwen and GLM call it by the one name, DeepSeek by the other.
         switch = {} if thinking is None else {"enable_thinking": thinking, "thinking": thinking}
+        most = _SPARE_CHARACTERS + _TIMES_GIVEN * (_characters(messages) + _characters(tools))
         try:
-            return self._template.render(
+            pieces = self._template.generate(
                 messages=messages,
                 add_generation_prompt=add_generation_prompt,
                 tools=tools,
@@ -94,6 +110,7 @@ class ChatTemplate:
                 strftime_now=lambda form: now().strftime(form),
                 **self._variables,
             )
+            return _joined(pieces, most)
         except _Refusal as exc:
             raise TemplateError(
                 f"The chat template refuses this conversation: {exc} (line {_line(exc)})."
@@ -104,8 +121,51 @@ class ChatTemplate:
             ) from exc
 
 
+def _joined(pieces: Iterable[str], most: int) -> str:
+    """Raises _TooMuch beyond `most` characters."""
+    kept: list[str] = []
+    for piece in pieces:
+        kept.append(piece)
+        most -= len(piece)
+        if most < 0:
+            raise _TooMuch("it writes without end")
+    return "".join(kept)
+
+
+def _characters(value: Any) -> int:
+    """Of all texts in it, keys too."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(_characters(part) for pair in value.items() for part in pair)
+    return sum(map(_characters, value)) if isinstance(value, Sequence) else 0
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Texts and numbers stay of a size that can be handled."""
+
+    intercepted_binops = frozenset(["*", "**", "%"])
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "*" and _repeated(left, right) > _REPEATED_MAX:
+            raise _TooMuch("it repeats a text too often")
+        if operator == "**" and not abs(right) <= _EXPONENT_MAX:
+            raise _TooMuch("a power is too large")
+        if operator == "%" and isinstance(left, str) and _WIDTH.search(left):
+            raise _TooMuch("a text is padded too wide")
+        return super().call_binop(context, operator, left, right)
+
+
+def _repeated(left: Any, right: Any) -> int:
+    """How long the product is, if it is a text or a list."""
+    for many, count in ((left, right), (right, left)):
+        if isinstance(many, Sequence) and isinstance(count, int):
+            return len(many) * count
+    return 0
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _tojson

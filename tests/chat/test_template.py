@@ -122,3 +122,27 @@ def test_a_message_cannot_be_code() -> None:
     assert render("{{ messages[0].content }}", [{"role": "user", "content": "{{ 1 + 1 }}"}]) == (
         "{{ 1 + 1 }}"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}words{% endfor %}{% endfor %}",
+            "without end",
+        ),
+        ("{{ 'x' * 10 ** 12 }}", "repeats a text too often"),
+        ("{{ 10 ** 12 * [messages] }}", "repeats a text too often"),
+        ("{{ 10 ** (10 ** 9) }}", "a power is too large"),
+        ("{{ '%1000000000d' % 1 }}", "padded too wide"),
+    ],
+)
+def test_what_a_template_writes_has_an_end(source: str, complaint: str) -> None:
+    with pytest.raises(TemplateError, match=complaint):
+        ChatTemplate(source, {}).render([{"role": "user", "content": "Hi"}])
+
+
+def test_long_conversations_are_written_whole_more_than_once() -> None:
+    turns = [{"role": "user", "content": "word " * 1_000_000}] * 2
+    source = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}{{ '-' * 80 }}"
+    assert len(ChatTemplate(source, {}).render(turns)) == 20_000_080
