@@ -53,7 +53,7 @@ def entry_of(holder_id: int) -> int:
     return FIRST_HOLDER_ID - holder_id
 
 
-def shown(entry: Entry, stem: int | None, is_orphan: bool) -> DiskEntry:
+def shown(entry: Entry, stem: int | None, is_orphan: bool, *, is_ours: bool) -> DiskEntry:
     head = entry.head
     return DiskEntry(
         holder_id=holder_of(entry.entry_id),
@@ -70,7 +70,7 @@ def shown(entry: Entry, stem: int | None, is_orphan: bool) -> DiskEntry:
         point=head.point,
         identity=head.identity,
         stem_id=None if stem is None else holder_of(stem),
-        is_ours=False,
+        is_ours=is_ours,
         is_pinned=entry.is_pinned,
         is_anchor=entry.is_anchor,
         is_orphan=is_orphan,

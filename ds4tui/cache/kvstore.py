@@ -345,15 +345,14 @@ class DiskTier:
         if self._keeper.why_not:
             self._keeper.reread()
         stored = {record.entry_id: record for record in self._books.stored()}
+        own = self._identity
         with self._lock:
             found = [
-                shown(entry, stored[entry.entry_id].stem, stored[entry.entry_id].is_orphan)
+                shown(entry, record.stem, record.is_orphan, is_ours=entry.head.identity == own)
                 for entry in self._books.entries.values()
-                if entry.entry_id in stored
+                if (record := stored.get(entry.entry_id)) is not None
             ]
-        own = self._identity
-        ordered = sorted(found, key=lambda e: (e.identity != own, e.identity, e.start, e.end))
-        return tuple(replace(entry, is_ours=entry.identity == own) for entry in ordered)
+        return tuple(sorted(found, key=lambda e: (not e.is_ours, e.identity, e.start, e.end)))
 
     def pin(self, holder_id: int) -> None:
         """Keep this record, and with it all that it leans on, whatever the budget needs. Raises

@@ -48,6 +48,7 @@ class Books:
         self._snapshots: dict[int, tuple[tuple[int, ...], int]] = {}  # where, the worst replay
         self._layouts: dict[int, tuple[Run, ...]] = {}
         self._conversations: tuple[StoredConversation, ...] = ()
+        self._seen: tuple[object, ...] = ()  # what the disk had done when these were looked at
         self._is_storing = False
         self._disk: DiskStats | None = None  # at that time, too
         self._held: dict[str, float] = {}  # what the memory tier held when it was last looked at
@@ -102,8 +103,13 @@ class Books:
 
     def looked_at_conversations(self) -> None:
         """The same of what is on disk, which takes longest: while there is nothing to do."""
-        if self._pool.disk is not None:
-            self._conversations = stored_conversations(self._pool.disk.entries())
+        disk, told = self._pool.disk, self._disk
+        if disk is None or told is None:
+            return
+        seen = (told.stores, told.merges, told.hits, told.evictions, told.faults, told.pinned)
+        if seen != self._seen or not told.is_writer:
+            self._seen = seen
+            self._conversations = stored_conversations(disk.entries())
 
     def decided(self, decision: Decision) -> None:
         self._lay_out(self._pool.sessions[decision.session - 1])
