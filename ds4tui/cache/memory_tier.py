@@ -199,13 +199,11 @@ class MemoryTier(Counted):
         state: Any,
         nbytes: int,
         keep: Collection[int] = (),
-        since: int = 0,
     ) -> int | None:
         """Take a whole state of exactly `timeline`, which answers can_rewind; None if it is
-        refused (the notes say why). Its rows before `since` count for nothing: a live state is
-        about to hold them."""
+        refused (the notes say why)."""
         entry = self._entry("parked", 0, timeline, outline, state, nbytes)
-        return self._add(entry, timeline, keep, since)
+        return self._add(entry, timeline, keep)
 
     def add_segment(
         self,
@@ -263,10 +261,8 @@ class MemoryTier(Counted):
         at, end, spans = self._clock(), len(timeline), timeline.spans
         return Entry(kind, start, end, outline, spans, handle, nbytes, at, point)
 
-    def _add(
-        self, entry: Entry, timeline: Timeline, keep: Collection[int], since: int = 0
-    ) -> int | None:
-        tokens = self._new_tokens(entry, timeline, max(since, entry.start))
+    def _add(self, entry: Entry, timeline: Timeline, keep: Collection[int]) -> int | None:
+        tokens = self._new_tokens(entry, timeline)
         worth_ms = self.rates.prefill_ms(tokens)
         key = next(self._ids)
         # It stands there before room is made, so that what it leans on stays.
@@ -283,12 +279,12 @@ class MemoryTier(Counted):
         self._forget(key)
         return None
 
-    def _new_tokens(self, entry: Entry, timeline: Timeline, since: int) -> int:
+    def _new_tokens(self, entry: Entry, timeline: Timeline) -> int:
         """What would have to be computed again without it; 1 or more."""
         if entry.kind == "snapshot":
             before = [p for p in self.snapshots_of(timeline) if p < entry.end]
             return entry.end - max(before, default=0)
-        return max(1, entry.end - self.unheld_from(timeline, since))
+        return max(1, entry.end - self.unheld_from(timeline, entry.start))
 
     # -- letting go ----------------------------------------------------------------------------
 

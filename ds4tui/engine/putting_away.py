@@ -32,10 +32,10 @@ class Branch:
     def rows(self) -> int:
         return len(self.timeline)
 
-    def park(self, memory: MemoryTier, uses: Collection[int] = (), since: int = 0) -> None:
+    def park(self, memory: MemoryTier, uses: Collection[int] = ()) -> None:
         """Give the whole of it to the tier, which may refuse (its notes say why); nothing of
-        `uses` makes way. Rows before `since` are about to be live elsewhere."""
-        memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses, since)
+        `uses` makes way."""
+        memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses)
 
     def give_up(
         self, memory: MemoryTier, since: int, cause: Cause = Cause.BRANCH_EVICTED, reason: str = ""

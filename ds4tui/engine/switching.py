@@ -44,7 +44,7 @@ class Switch:
         the new timeline is live."""
         plan, left, base = self.plan, self.left, self.base
         if plan.put_away == "whole":
-            left.park(self.memory, plan.uses, plan.tail_start)
+            left.park(self.memory, plan.uses)
             self._is_left_safe = True
         cuts = [(left, plan.tail_start)] if plan.put_away == "tail" else []
         cuts += [(base, plan.base_rows)] if plan.base_tail == "tail" else []

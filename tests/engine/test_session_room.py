@@ -126,6 +126,24 @@ def test_a_copied_end_is_counted_as_well() -> None:
     assert session.growth_bytes(281, session.plan(Timeline.of([*edited, 1]))) == ROW * 1
 
 
+def test_growth_is_what_the_plan_takes_besides_what_it_gives() -> None:
+    session = Session(FakeModel(vocab_size=3000), (64,), memory=MemoryTier(1 << 40))
+    drain(session.sync(Timeline.of(SHORT)))
+    wanted = Timeline.of(NEXT)
+    whole = session.plan(wanted)
+    assert (whole.put_away, session.growth_bytes(301, whole)) == ("whole", 301 * ROW)
+    bare = session.plan(wanted, puts_away=False)
+    assert (bare.put_away, session.growth_bytes(301, bare)) == ("drop", 151 * ROW)
+    assert session.growth_bytes(100, bare) == 0  # less is taken than the old state gives
+    drain(session.sync(wanted))
+    back = session.plan(Timeline.of([*SHORT, 5]))
+    assert (back.base, back.put_away) == ("parked", "whole")
+    assert session.growth_bytes(152, back) == 2 * ROW
+    assert session.growth_bytes(100, back) == 0
+    tail = session.plan(Timeline.of([*range(2000, 2290), 5]))
+    assert (tail.base, session.growth_bytes(292, tail)) == ("live", 10 * ROW)
+
+
 # -- several sessions ------------------------------------------------------------------------------
 
 
