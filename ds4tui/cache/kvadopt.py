@@ -66,6 +66,8 @@ class Adoption:
             self._enter(row, is_pinned=file.name in pins)
         for fault, found in damaged.items():
             self._report(fault, found)
+        with self._lock:
+            self._books.relink_orphans()
         if adopted and rows:
             self._tally.note("adopted", f"{len(adopted)} {_records(adopted)} not in the index")
         return tuple(adopted)

@@ -205,6 +205,51 @@ class Books:
                 if stem is not None:
                     entry.head = replace(entry.head, stem=stem.head.name)
 
+    def lean(self, names: Collection[str], stem: str) -> None:
+        """What leans on one of `names` leans on `stem` from now on."""
+        for entry in self.entries.values():
+            if entry.head.stem in names:
+                entry.head = replace(entry.head, stem=stem)
+
+    def relink_orphans(self) -> None:
+        """Find by ids what records lean on whose stem became another page."""
+        lost = [e for e in self.entries.values() if self._is_stemless(e)]
+        while lost:
+            by_key = {(e.head.parent, e.head.start): e for e in lost}
+            starts = {e.head.start for e in lost}
+            before = len(lost)
+            for page in [e for e in self.entries.values() if e.head.kind == "page"]:
+                inside = sorted(s for s in starts if page.head.start < s <= page.head.end)
+                timeline = self._up_to_end(page) if inside else None
+                if timeline is None:
+                    continue
+                for start in inside:
+                    key = prefix_key(page.head.identity, timeline, start)
+                    found = by_key.get((key, start))
+                    if found is not None and found.head.identity == page.head.identity:
+                        found.head = replace(found.head, stem=page.head.name)
+            lost = [e for e in lost if self._is_stemless(e)]
+            if len(lost) == before:
+                return
+
+    def _is_stemless(self, entry: Entry) -> bool:
+        return bool(entry.head.start) and entry.head.stem not in self._by_name
+
+    def _up_to_end(self, page: Entry) -> Timeline | None:
+        """All ids up to the end of a page, from those that it leans on; None if one is gone."""
+        timeline, path = Timeline.empty(), [page]
+        while path[-1].head.start:
+            stem = self._by_name.get(path[-1].head.stem)
+            if stem is None or stem in path:
+                return None
+            path.append(stem)
+        for at, entry in enumerate(reversed(path)):
+            following = path[-2 - at].head.start if at + 1 < len(path) else entry.head.end
+            count = following - entry.head.start
+            spans = tuple(s for s in entry.head.spans if s.end <= following)
+            timeline = timeline.extended(entry.head.ids[:count].tolist(), spans)
+        return timeline
+
 
 class _Sorted:
     """Positions with how often each is there, ascending."""

@@ -22,7 +22,7 @@ from ds4tui.cache.kvadopt import Adoption
 from ds4tui.cache.kvbooks import Books, Entry, Found, Stray
 from ds4tui.cache.kvfile import WritingStopped, record_parts, write_record
 from ds4tui.cache.kvfolder import Folder, SeenFile
-from ds4tui.cache.kvformat import CorruptRecord, encoded
+from ds4tui.cache.kvformat import CorruptRecord, RecordHead, encoded
 from ds4tui.cache.kvindex import GROWTH_BYTES, IndexRow, SteadyIndex
 from ds4tui.cache.kvpolicy import (
     Eviction,
@@ -75,8 +75,8 @@ class Keeper:
         self._clock, self._floor, self._may_write = clock, floor, may_write
         self._index = SteadyIndex(path, tally)
         self._adoption = Adoption(path, books, lock, tally, self._try_to_remove)
-        self._uses = Uses(books, lock, tally, self._index, clock)
-        self.touch, self.hold = self._uses.touch, self._uses.hold
+        self.uses = Uses(books, lock, tally, self._index, clock)
+        self.touch, self.hold = self.uses.touch, self.uses.hold
         self._seen_at, self._looked_at, self._index_bytes = -1, 0.0, 0
         self._folder = self._opened()
 
@@ -127,6 +127,11 @@ class Keeper:
         self._index.remove(rows.keys() - {file.name for file in files})
         self._measure(self._folder.files())
 
+    @property
+    def may_write(self) -> bool:
+        """Whether this process writes, in the folder that it knows."""
+        return not self.why_not and self._folder.is_ours()
+
     def _try_again(self) -> None:
         """Whoever wrote here may have gone, whatever was in the way, too."""
         now = time.monotonic()
@@ -158,7 +163,7 @@ class Keeper:
         try:
             return self._folder.read_pins()
         except OSError as exc:
-            self._failed("the pins could not be read", exc)
+            self.failed("the pins could not be read", exc)
             return frozenset()
 
     def reread(self) -> None:
@@ -177,7 +182,7 @@ class Keeper:
                 self._measure(files)
                 self._seen_at = changed_at
             except OSError as exc:
-                self._failed("the folder could not be looked at", exc)
+                self.failed("the folder could not be looked at", exc)
 
     def _uses_seen(self, files: Sequence[SeenFile]) -> dict[str, IndexRow]:
         """What the index of another process knows of these files, when they are first seen."""
@@ -217,7 +222,7 @@ class Keeper:
         except (ValueError, MemoryError) as exc:
             self._refuse(job, str(exc) or "no memory is left")
         except OSError as exc:
-            word = self._failed(f"{_what(job.entry)} could not be stored", exc)
+            word = self.failed(f"{_what(job.entry)} could not be stored", exc)
             if word == "folder gone" and not is_second_try and self._reopen():
                 self._store(job, is_second_try=True)
 
@@ -227,7 +232,7 @@ class Keeper:
 
     def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
         """(1) and (2)."""
-        self._uses.now()
+        self.uses.now()
         self._look()
         keep = found.path_to(job.head.start) | {job.entry.entry_id}
         return self._make_room(nbytes + GROWTH_BYTES, keep)
@@ -247,22 +252,27 @@ class Keeper:
         self._index_bytes = index_bytes
 
     def _write(self, job: Job) -> None:
-        entry, host = job.entry, job.entry.host
-        assert host is not None
-        arrays = record_parts(host)[1]
+        nbytes, seconds = self.write(job.entry, job.head)
+        self._tally.stored(job.head.kind, nbytes, seconds, job.head.tokens, job.why)
+
+    def write(self, entry: Entry, head: RecordHead) -> tuple[int, float]:
+        """Write the file of an entry that is in the books: its bytes, and the seconds it took.
+        Raises as write_record."""
+        assert entry.host is not None
+        arrays = record_parts(entry.host)[1]
         began = time.perf_counter()
-        head = write_record(self._path, job.head, arrays, self.is_stopped)
+        head = write_record(self._path, head, arrays, self.is_stopped)
         seconds = time.perf_counter() - began
         written = (self._path / head.name).stat()
         with self._lock:
             entry.head = replace(head, arrays=())
             entry.nbytes, entry.mtime_ns, entry.host = written.st_size, written.st_mtime_ns, None
             self.used_bytes += written.st_size
-        self._tally.stored(head.kind, written.st_size, seconds, head.tokens, job.why)
         row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
         self._index.put([row])
-        self._uses.write_down()
+        self.uses.write_down()
         self._seen_at = self._folder.changed_at()
+        return written.st_size, seconds
 
     def _reopen(self) -> bool:
         """The folder is not the one that was opened: make it anew, or take over what another
@@ -281,7 +291,7 @@ class Keeper:
             self._open()
         except OSError as exc:
             self.why_not = f"the folder cannot be made ({exc.strerror or exc})"
-            self._failed("the folder could not be made anew", exc)
+            self.failed("the folder could not be made anew", exc)
             return False
         return not self.why_not
 
@@ -289,10 +299,13 @@ class Keeper:
 
     def _make_room(self, needed: int, keep: Collection[int]) -> bool:
         """Whether `needed` bytes may be written now; what is worth least goes for it."""
-        free = self._space()
-        floor = self.floor_bytes
-        excess = excess_bytes(needed, self.used_bytes, self.budget_bytes, free, floor)
+        excess = self.excess_bytes(needed)
         return excess == 0 or self._evict(excess, keep)
+
+    def excess_bytes(self, needed: int) -> int:
+        """What would have to go before `needed` bytes are written."""
+        free = self._space()
+        return excess_bytes(needed, self.used_bytes, self.budget_bytes, free, self.floor_bytes)
 
     def _space(self) -> int:
         """What is free; the floor goes with the size of the disk."""
@@ -301,7 +314,7 @@ class Keeper:
         return free
 
     def _evict(self, excess: int, keep: Collection[int] = ()) -> bool:
-        now = self._uses.now()
+        now = self.uses.now()
         with self._lock:
             staying = self._staying().union(keep)
         gone = evictions(self._books.stored(), excess, now, staying)
@@ -314,16 +327,16 @@ class Keeper:
 
     def _staying(self) -> set[int]:
         waiting = {e.entry_id for e in self._books.entries.values() if e.host is not None}
-        return waiting | self._uses.held
+        return waiting | self.uses.held
 
     def _let_go(self, eviction: Eviction) -> None:
         with self._lock:
-            if self._uses.is_held(eviction.entry_id):
+            if self.uses.is_held(eviction.entry_id):
                 return  # a plan has just found it
             entry = self._books.entries.get(eviction.entry_id)
             names = [n for n, s in self._books.strays.items() if s.entry_id == eviction.entry_id]
         if entry is not None:
-            self._forget([entry])
+            self.forget([entry])
             self._tally.note(
                 "evicted",
                 f"{_what(entry)}: {eviction.reason}",
@@ -338,7 +351,7 @@ class Keeper:
             self._tally.note("evicted", "a record that nobody here can read")
         self._tally.evicted(eviction.why)
 
-    def _forget(self, entries: Iterable[Entry]) -> None:
+    def forget(self, entries: Iterable[Entry]) -> None:
         """Remove stored records, files first."""
         gone = list(entries)
         names = [entry.head.name for entry in gone]
@@ -346,7 +359,7 @@ class Keeper:
         with self._lock:
             for entry in gone:
                 self._books.remove(entry)
-                self._uses.forget(entry)
+                self.uses.forget(entry)
         self.used_bytes -= sum(entry.nbytes for entry in gone)
         self._index.remove(names)
 
@@ -358,7 +371,7 @@ class Keeper:
             try:
                 self._evict(min(over, could))
             except OSError as exc:
-                self._failed("room could not be made", exc)
+                self.failed("room could not be made", exc)
         if self.used_bytes > self.budget_bytes:
             self._tally.fault("over budget")
             said = "what is pinned or not ours takes more than the budget"
@@ -382,7 +395,7 @@ class Keeper:
         with self.changing:
             self._check_writer()
             stored = [entry for entry in entries if entry.host is None]
-            self._forget(stored)
+            self.forget(stored)
             return sum(entry.nbytes for entry in stored)
 
     def damaged(self, entry: Entry, fault: CorruptRecord) -> None:
@@ -428,20 +441,20 @@ class Keeper:
         try:
             self._remove(names)
         except OSError as exc:
-            self._failed("a damaged file could not be removed", exc)
+            self.failed("a damaged file could not be removed", exc)
 
     # -- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         with self.changing:
-            self._uses.write_down()
+            self.uses.write_down()
             self._index.close()
             self._folder.give_lock()
             self._is_closed, self.why_not = True, self.why_not or "it is closed"
 
     # -- what goes wrong -------------------------------------------------------------------------
 
-    def _failed(self, what: str, exc: OSError) -> str:
+    def failed(self, what: str, exc: OSError) -> str:
         word = fault_word(exc)
         _log.warning("%s: %s", what, exc)
         self._tally.fault(word)

@@ -31,16 +31,19 @@ class Job:
 
 class WriteQueue:
     """`write` is called for each job, in order, on a thread of its own, and must look at
-    `is_stopped` now and then; `emptied` there, too, when nothing waits any more. All methods
-    may be called by any thread."""
+    `is_stopped` now and then; `emptied` there, too, when nothing waits any more, and `rest` while
+    nothing waits, once `may_rest` was called and as long as it returns True. All methods may be
+    called by any thread."""
 
     def __init__(
         self,
         write: Callable[[Job], None],
         bound_bytes: int,
         emptied: Callable[[], None] = lambda: None,
+        rest: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._write, self._emptied = write, emptied
+        self._write, self._emptied, self._rest = write, emptied, rest
+        self._may_rest = self._is_resting = False
         self._bound_bytes = bound_bytes
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
@@ -74,6 +77,19 @@ class WriteQueue:
             self._changed.notify_all()
             return True
 
+    def may_rest(self) -> None:
+        """Nothing else is to be done by this process."""
+        with self._changed:
+            self._may_rest = True
+            self._changed.notify_all()
+
+    def rested(self, deadline_s: float) -> bool:
+        """Wait until `rest` has nothing to do, but not longer than that; whether it has not."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not self._may_rest and not self._is_resting, deadline_s
+            )
+
     def flush(self, deadline_s: float) -> bool:
         """Wait until all is written, but not longer than that; whether it is."""
         with self._changed:
@@ -89,7 +105,7 @@ class WriteQueue:
             self._changed.wait_for(self._is_empty, max(0.0, deadline_s))
             left = (*((self._at_work,) if self._at_work else ()), *self._waiting)
             self._waiting.clear()
-            if left:
+            if left or self._is_resting:
                 self._stopped.set()
             self._changed.notify_all()
         # A system call that hangs must not hold up who closes; the kernel ends it with us.
@@ -105,10 +121,14 @@ class WriteQueue:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if not self._waiting:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed or self._may_rest)
+                job = self._at_work = self._waiting.popleft() if self._waiting else None
+                if job is None and self._is_closed:
                     return
-                job = self._at_work = self._waiting.popleft()
+                self._is_resting = job is None
+            if job is None:
+                self._rest_a_while()
+                continue
             nbytes = job.nbytes  # the arrays are let go once they are on disk
             try:
                 self._write(job)
@@ -121,3 +141,13 @@ class WriteQueue:
                 self._changed.notify_all()
             if is_empty:
                 self._emptied()
+
+    def _rest_a_while(self) -> None:
+        try:
+            is_more = self._rest()
+        except Exception:  # as in `_run`
+            _log.exception("KV records could not be tidied")
+            is_more = False
+        with self._changed:
+            self._is_resting, self._may_rest = False, is_more
+            self._changed.notify_all()

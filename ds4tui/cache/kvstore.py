@@ -42,6 +42,7 @@ from ds4tui.cache.kvkeeper import Keeper
 from ds4tui.cache.kvqueue import Job, WriteQueue
 from ds4tui.cache.kvread import OpenRows, Reader
 from ds4tui.cache.kvtally import DiskStats, Tally
+from ds4tui.cache.kvtidy import Tidier
 from ds4tui.cache.memory_tier import CacheNote
 from ds4tui.cache.offers import DEFAULT_RATES, HeldRows, HeldSnapshot, Rates
 from ds4tui.cache.timeline import Timeline
@@ -93,7 +94,10 @@ class DiskTier:
             folder, budget_bytes, *books, clock=clock, floor=floor_bytes, may_write=may_write
         )
         self._opened_ms = (time.perf_counter() - began) * 1e3
-        self._queue = WriteQueue(self._keeper.store, queue_bytes, lambda: self.changed())
+        tidier = Tidier(self._books, self._lock, self._keeper, self._tally)
+        self._queue = WriteQueue(
+            self._keeper.store, queue_bytes, lambda: self.changed(), tidier.merge_some
+        )
         self._keeper.is_stopped = self._queue.is_stopped
         self._reader = Reader(self._books, self._lock, self._keeper, self._tally)
 
@@ -421,11 +425,19 @@ class DiskTier:
         with self._lock:
             return self._books.entries[entry_of(holder_id)]
 
+    def tidy(self) -> None:
+        """Nothing else is to be done: small pages may become larger ones meanwhile."""
+        self._queue.may_rest()
+
     # -- closing ---------------------------------------------------------------------------------
 
     def flush(self, deadline_s: float) -> bool:
         """Wait until everything is written, but not longer than that; whether it is."""
         return self._queue.flush(deadline_s)
+
+    def tidied(self, deadline_s: float) -> bool:
+        """Wait until nothing is left of what `tidy` began, but not longer than that."""
+        return self._queue.rested(deadline_s)
 
     def close(self, deadline_s: float) -> bool:
         """Write what waits, as far as the deadline allows, and let the folder go; whether all of

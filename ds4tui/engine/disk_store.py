@@ -129,6 +129,7 @@ class Storing:
             pass
         if not self.is_pending:
             self._sweep(lambda: 0.0)
+            self._disk.tidy()
 
     def finish(self, deadline_s: float) -> None:
         """Copy all that is resident and not stored, as far as the deadline allows."""

@@ -14,9 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.timeline import Timeline
-from tests.cache.kv_samples import IDENTITY, true_page, true_snapshot
+from tests.cache.kv_samples import IDENTITY, merge_short_pages, true_page, true_snapshot
 
 SMALL_BYTES, LARGE_BYTES = 1 << 20, 64 << 20
 STEPS = 40
@@ -60,6 +62,7 @@ def die_at(call: int) -> None:
 def main(folder: str, seed: str, call: str) -> None:
     print("begun", flush=True)
     die_at(int(call))
+    merge_short_pages(pytest.MonkeyPatch())
     tier = DiskTier(Path(folder), budget_bytes(int(seed)), IDENTITY, floor_bytes=0)
     for number, timeline in enumerate(timelines(int(seed))):
         start = tier.missing_from(timeline)
@@ -68,6 +71,9 @@ def main(folder: str, seed: str, call: str) -> None:
         snapshot = true_snapshot(timeline)
         tier.put_snapshot(timeline, snapshot.layers, "turn", snapshot.logits)
         assert tier.flush(60)
+        if number % 4 == 3:
+            tier.tidy()
+            assert tier.tidied(60)
         print(number, flush=True)
     tier.close(60)
 

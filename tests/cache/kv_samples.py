@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import xxhash
 
+from ds4tui.cache import kvmerge
 from ds4tui.cache.kvarrays import HostBounded, HostPage, HostRows, HostSnapshot
 from ds4tui.cache.timeline import Timeline
 
@@ -14,6 +16,13 @@ Array = npt.NDArray[Any]
 
 IDENTITY = b"model-a"
 HEADS, SIZE, LAYERS = 2, 4, 3  # the last layer is bounded
+
+
+def merge_short_pages(patch: pytest.MonkeyPatch) -> None:
+    """So that little conversations have pages to merge."""
+    patch.setattr(kvmerge, "PAGE_POSITIONS_MAX", 120)
+    patch.setattr(kvmerge, "SMALL_POSITIONS", 60)
+    patch.setattr(kvmerge, "MERGED_POSITIONS_MIN", 60)
 
 
 def tag(timeline: Timeline, position: int, what: str) -> int:

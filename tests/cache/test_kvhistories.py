@@ -23,6 +23,7 @@ from ds4tui.cache.timeline import ImageSpan, Timeline
 from tests.cache.kv_samples import (
     IDENTITY,
     LAYERS,
+    merge_short_pages,
     same_rows,
     same_snapshot,
     true_page,
@@ -71,7 +72,7 @@ class History:
         wanted = self.draw.choice(self.timelines)
         steps: list[Callable[[Timeline], None]] = [self.store] * 6 + [self.snapshot] * 3
         steps += [self.look] * 3 + [self.restart, self.damage, self.remove, self.jump]
-        steps += [self.lose_index, self.refuse, self.cut_head]
+        steps += [self.lose_index, self.refuse, self.cut_head] + [self.tidy] * 2
         self.draw.choice(steps)(wanted)
         self.check(self.draw.choice(self.timelines))
 
@@ -114,6 +115,13 @@ class History:
 
     def jump(self, wanted: Timeline) -> None:
         self.now += self.draw.choice([-1e9, -1e5, 1e7])
+
+    def tidy(self, wanted: Timeline) -> None:
+        written, merged = self.tier.stats.stored_bytes, self.tier.stats.merged_bytes
+        self.settle()
+        self.tier.tidy()
+        assert self.tier.tidied(WAIT_S)
+        assert self.tier.stats.stored_bytes >= written and self.tier.stats.merged_bytes >= merged
 
     def lose_index(self, wanted: Timeline) -> None:
         self.tier.close(WAIT_S)
@@ -184,6 +192,7 @@ class History:
 @settings(max_examples=scaled(25))
 def test_no_history_gives_untrue_rows_or_breaks_the_budget(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        merge_short_pages(patch)
         history = History(seed, Path(folder), patch)
         for _ in range(25):
             history.step()
@@ -197,7 +206,9 @@ def test_all_that_was_stored_is_found(seed: int) -> None:
     draw = random.Random(seed)
     timelines = drawn_timelines(draw)
     ends: dict[int, int] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    stored = merged = 0
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        merge_short_pages(patch)
         tier = DiskTier(Path(folder), 64 << 20, IDENTITY, floor_bytes=0)
         for _ in range(20):
             which = draw.randrange(len(timelines))
@@ -209,9 +220,16 @@ def test_all_that_was_stored_is_found(seed: int) -> None:
                     wanted.prefix(end), start, true_page(wanted, start, end).layers
                 )
             ends[which] = max(end, ends.get(which, 0))
+            if draw.random() < 0.3:
+                tier.tidy()
+                assert tier.flush(WAIT_S) and tier.tidied(WAIT_S)
             if draw.random() < 0.2:
                 assert tier.close(WAIT_S)
+                stored += tier.stats.stored_bytes
+                merged += tier.stats.merged_bytes
                 tier = DiskTier(Path(folder), 64 << 20, IDENTITY, floor_bytes=0)
             assert all(tier.missing_from(timelines[i]) >= end for i, end in ends.items())
         assert tier.close(WAIT_S)
         assert not tier.stats.faults
+        # A larger page has one head and one padding, so it takes less than what it replaces.
+        assert merged + tier.stats.merged_bytes <= stored + tier.stats.stored_bytes

@@ -23,6 +23,7 @@ from ds4tui.engine.disk_store import Storing
 from ds4tui.engine.models import registry
 from ds4tui.engine.session import Session
 from ds4tui.kernels import choice
+from tests.cache.kv_samples import merge_short_pages
 from tests.engine.histories import PLENTY, FakeRig, drain
 from tests.engine.test_session_real import FamilyRig
 from tests.fake_state import FakeLayer, RecurrentLayer, WindowLayer
@@ -65,6 +66,7 @@ def make_pages_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(disk_store, "MIN_TOKENS", 2)
     patch.setattr(disk_store, "SNAPSHOT_SPACING", 12)
     patch.setattr(disk_store, "PAGE_POSITIONS_MAX", 7)
+    merge_short_pages(patch)
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Desk:
         """Everything that is due is on disk."""
         while self.storing.is_pending:
             self.storing.idle()
-        return self.disk.flush(60.0) and not self.storing.failed
+        return self.disk.flush(60.0) and self.disk.tidied(60.0) and not self.storing.failed
 
     def asked(self, prompt: Timeline) -> list[int]:
         """Greedy tokens, as a job has them: the last one is not fed."""
