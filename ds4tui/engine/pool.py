@@ -7,7 +7,7 @@ the long one stays. Rows that other sessions hold are copied. Owned by the engin
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ds4tui.cache.memory_tier import MemoryTier
@@ -130,6 +130,9 @@ class Pool:
         )
         self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
         self._live_bytes = 0
+        self._rows: dict[int, int] = {}  # by session number, after the last step
+        self._promised: dict[int, int] = {}  # bytes that a session was admitted for last
+        self._promised_bytes = 0  # of sessions at work, not allocated yet
         self.kv_bytes = dict.fromkeys(self._used, 0)  # by session number, after the last step
         full = loaded.model.kv_bytes(self.context_tokens) * loaded.sessions
         has_snapshots = self.sessions[0].needs_snapshots
@@ -156,6 +159,7 @@ class Pool:
             return None
         if len(self.sessions) == 1 or not 0 < len(wanted) <= self.context_tokens:
             return free[0]  # what cannot be done is told by whoever tries
+        self._count_promised(busy)
         candidates = [self._candidate(session, wanted, outline) for session in free]
         chosen = best(candidates)
         for number, work in busy.items():
@@ -180,6 +184,19 @@ class Pool:
         if self._shares_room and live > self._live_bytes:
             self.memory.make_room(0)
         self._live_bytes = live
+        for session in self.sessions:
+            rows = len(session.timeline)
+            if rows > self._rows.get(session.number, 0):
+                self._make_way_for_growth(session, rows + 1)
+            self._rows[session.number] = rows
+
+    def _make_way_for_growth(self, session: Session, tokens: int) -> None:
+        """Where buffers are full they grow with the next token; if the device is short, what is
+        parked makes way before."""
+        needed = session.growth_bytes(tokens)
+        short = needed - self._loaded.available_bytes() if needed else 0
+        if short > 0 and self.memory.let_go(min(short, self.memory.nbytes)):
+            self._loaded.give_back()
 
     def store_the_rest(self) -> None:
         """The engine is closed: what is resident goes to disk, as far as the time allows."""
@@ -218,6 +235,7 @@ class Pool:
         when even that does not do.
         """
         busy = set(busy)
+        self._count_promised(busy)
         if not self._can_ever_fit(session, wanted, busy):
             # Nothing makes way for what cannot be had.
             raise self._refusal(session, session.plan(wanted, outline, puts_away=False))
@@ -231,13 +249,23 @@ class Pool:
             plan = session.plan(wanted, outline, puts_away=False)
             if self._short(session, plan) > 0:
                 raise self._refusal(session, plan)
+        self._promised[session.number] = self._loaded.model.kv_bytes(plan.prompt + 1)
         return plan
+
+    def _count_promised(self, busy: Collection[int]) -> None:
+        """What sessions at work were admitted for and have not allocated yet is not there for
+        others."""
+        at_work = (s for s in self.sessions if s.number in busy)
+        left = (self._promised.get(s.number, 0) - s.kv_bytes for s in at_work)
+        self._promised_bytes = sum(max(0, nbytes) for nbytes in left)
+
+    def _available(self) -> int:
+        return self._loaded.available_bytes() - self._promised_bytes
 
     def _plan(
         self, session: Session, wanted: Timeline, outline: Outline, *, holds: bool = True
     ) -> SyncPlan:
-        available = self._loaded.available_bytes()
-        return session.plan(wanted, outline, device_bytes=available, holds=holds)
+        return session.plan(wanted, outline, device_bytes=self._available(), holds=holds)
 
     def _makes_way(self, session: Session, plan: SyncPlan, resting: list[Session]) -> bool:
         """Whether something that `plan` can do without has gone, or was parked to be weighed."""
@@ -264,17 +292,17 @@ class Pool:
         held += sum(s.kv_bytes for s in self.sessions if s is not session and s.number not in busy)
         held += self.images.nbytes if self.images is not None else 0
         grown = self._loaded.model.kv_bytes(len(wanted) + 1)
-        return grown <= self._loaded.available_bytes() + held
+        return grown <= self._available() + held
 
     def _refusal(self, session: Session, plan: SyncPlan) -> OutOfMemory:
         tokens = plan.prompt + 1
-        needed, available = session.growth_bytes(tokens, plan), self._loaded.available_bytes()
+        needed, available = session.growth_bytes(tokens, plan), max(0, self._available())
         return OutOfMemory(f"A state of {tokens:,} tokens", needed, available)
 
     def _short(self, session: Session, plan: SyncPlan) -> int:
         """How many bytes there are too few to allocate what `plan` takes; 0 or less: enough."""
         needed = session.growth_bytes(plan.prompt + 1, plan)
-        return needed - self._loaded.available_bytes() if needed else 0
+        return needed - self._available() if needed else 0
 
     def _candidate(self, session: Session, wanted: Timeline, outline: Outline) -> Candidate:
         plan = self._plan(session, wanted, outline, holds=False)

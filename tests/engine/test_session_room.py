@@ -168,18 +168,57 @@ def test_a_resting_session_is_parked_and_stays_where_something_else_is_worth_les
 
 
 def test_a_session_at_work_is_not_displaced_and_the_refusal_has_both_numbers() -> None:
-    capacity = 700 * ROW
     pool = pool_of(700, sessions=2)
-    live = lambda: sum(s.kv_bytes for s in pool.sessions)  # noqa: E731
-    object.__setattr__(
-        pool._loaded, "available_bytes", lambda: capacity - pool.memory.nbytes - live()
-    )
+    on_device(pool, 700)
     asked(pool, LONG, number=1)
     with pytest.raises(OutOfMemory) as raised:
         asked(pool, range(1000, 1500), number=2, busy=[1])
-    assert (raised.value.needed_bytes, raised.value.available_bytes) == (501 * ROW, 100 * ROW)
+    assert (raised.value.needed_bytes, raised.value.available_bytes) == (501 * ROW, 99 * ROW)
     assert len(pool.sessions[0].timeline) == 600
     assert notes(pool) == []
+
+
+def on_device(pool: Pool, rows: int) -> None:
+    """What `pool` can allocate: a device with room for so many rows."""
+
+    def left() -> int:
+        live = sum(session.kv_bytes for session in pool.sessions)
+        return rows * ROW - pool.memory.nbytes - live
+
+    object.__setattr__(pool._loaded, "available_bytes", left)
+
+
+def test_what_a_session_at_work_was_promised_is_not_there_for_others() -> None:
+    pool = pool_of(2000, sessions=2)
+    on_device(pool, 1000)
+    first, second = pool.sessions
+    wanted = Timeline.of(range(690))
+    prefill = first.sync(wanted, pool.admitted(first, wanted, ()))
+    prefill.step(64)
+    other = Timeline.of(range(1000, 1400))
+    with pytest.raises(OutOfMemory) as raised:
+        pool.admitted(second, other, (), busy=[1])
+    assert (raised.value.needed_bytes, raised.value.available_bytes) == (401 * ROW, 309 * ROW)
+    drain(second.sync(other.prefix(308), pool.admitted(second, other.prefix(308), (), busy=[1])))
+    drain(prefill)
+    assert pool._loaded.available_bytes() >= 0
+    # What was promised to a session that rests by now is promised no more.
+    first.clear("as a test", park=False)
+    drain(second.sync(other, pool.admitted(second, other, ())))
+
+
+def test_what_is_parked_makes_way_before_a_reply_grows_into_it() -> None:
+    pool = pool_of(2000, sessions=1)
+    on_device(pool, 310)
+    asked(pool, SHORT)
+    asked(pool, range(2000, 2150))
+    session = pool.sessions[0]
+    assert pool.memory.parked_tokens == 150
+    for token in range(20):
+        session.append(token)
+        pool.stepped()
+        assert pool._loaded.available_bytes() >= 0
+    assert pool.memory.parked_tokens == 0 and notes(pool) == [("evicted", 150)]
 
 
 def test_what_a_cleared_session_held_is_noted_and_told_to_who_comes_back() -> None:
