@@ -312,3 +312,13 @@ def test_a_wrong_choice_of_kernels_is_a_failed_check(monkeypatch: pytest.MonkeyP
     assert selftests.selftest(load_settings({}), out, as_json=True) == 1
     checks = json.loads(out.getvalue())["checks"]
     assert [c["passed"] for c in checks] == [False] and "DS4TUI_KERNELS" in checks[0]["detail"]
+
+
+def test_without_a_folder_for_temporary_files_it_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None of those that Python tries can be written to."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    assert main(["selftest"]) == 2
+    assert "Set TMPDIR to one that can." in capsys.readouterr().err
