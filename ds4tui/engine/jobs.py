@@ -100,7 +100,8 @@ def check_request(request: GenerateRequest, context_tokens: int, vocab_size: int
     if not prompt:
         raise RequestError("The prompt is empty.", param="prompt")
     if prompt + 1 > context_tokens:
-        raise ContextOverflow(prompt, context_tokens)
+        rows = sum(span.rows for span in request.timeline.spans)
+        raise ContextOverflow(prompt, context_tokens, image_tokens=rows)
     for token, _ in request.sampling.logit_bias:
         if not 0 <= token < vocab_size:
             raise RequestError(

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ds4tui.cache.timeline import Timeline
+from ds4tui.cache.timeline import ImageSpan, Timeline
+from ds4tui.engine.jobs import check_request
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.stopping import check_stopped, stoppable
@@ -705,3 +706,10 @@ def test_many_threads_submit_and_cancel(bench: Bench) -> None:
     assert set(endings) <= {"length", "stop", "cancelled"}
     assert bench.engine.stats.requests >= 30 - endings.count("cancelled")
     assert bench.engine.stats.queued_jobs == 0
+
+
+def test_a_prompt_too_long_says_how_much_of_it_are_images() -> None:
+    span = ImageSpan(1, 3, b"f" * 16, (7, 7, 7))
+    request = GenerateRequest(Timeline.of([5, -1, -2, -3, 6], (span,)))
+    with pytest.raises(ContextOverflow, match=r"has 5 tokens.*Images take 3 or more"):
+        check_request(request, 5, 100)
