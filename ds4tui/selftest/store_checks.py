@@ -37,6 +37,7 @@ def _keeps(path: Path) -> str:
 
 
 def _migrates(path: Path) -> str:
+    from ds4tui.chat.messages import Message
     from ds4tui.chat.migrations import MIGRATIONS, migrate
     from ds4tui.chat.store import APPLICATION_ID, ConversationStore
 

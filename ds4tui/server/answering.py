@@ -18,12 +18,9 @@ from ds4tui.server.hangup import ClientGone, until_hang_up
 from ds4tui.server.jobs import JobEvents
 from ds4tui.server.reply import Dialect, Reply, collected
 from ds4tui.server.requestlog import log_note
-from ds4tui.server.service import Service
+from ds4tui.server.service import CLIENT_GONE, Service
 from ds4tui.server.sse import EventStream
 from ds4tui.server.streaming import ReplyStream
-
-# nginx's "client closed request": nobody receives it, but the log line says what happened.
-CLIENT_GONE = 499
 
 # A body to what it asks for, and how to write the answer; runs on a worker thread.
 Parse = Callable[[bytes, Service], tuple[Call, Dialect]]

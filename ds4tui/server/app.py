@@ -12,7 +12,7 @@ from starlette.routing import Route
 from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import Ds4Error
-from ds4tui.server import cache_changes, endpoints
+from ds4tui.server import cache_changes, endpoints, metrics, text_endpoints
 from ds4tui.server.auth import BearerAuth
 from ds4tui.server.callers import LocalCallers, is_loopback
 from ds4tui.server.errors import handle_ds4_error, handle_http_exception, handle_internal_error
@@ -27,6 +27,12 @@ ROUTES = (
     Route("/v1/cache/pin", cache_changes.pin, methods=["POST"]),
     Route("/v1/cache/clear", cache_changes.clear, methods=["POST"]),
     Route("/v1/chat/completions", endpoints.chat_completions, methods=["POST"]),
+    Route("/v1/completions", endpoints.completions, methods=["POST"]),
+    Route("/v1/messages", endpoints.messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", text_endpoints.count_message_tokens, methods=["POST"]),
+    Route("/tokenize", text_endpoints.tokenize, methods=["POST"]),
+    Route("/detokenize", text_endpoints.detokenize, methods=["POST"]),
+    Route("/metrics", metrics.metrics, methods=["GET"]),
 )
 
 

@@ -1,4 +1,4 @@
-"""The API key: `Authorization: Bearer KEY` on everything but /health."""
+"""The API key on everything but /health: `Authorization: Bearer KEY`, or `x-api-key: KEY`."""
 
 import hmac
 
@@ -28,9 +28,12 @@ class BearerAuth:
             hint="Send 'Authorization: Bearer KEY' with the key that the server was started with.",
             headers={"WWW-Authenticate": "Bearer"},
         )
-        await error_response(refusal)(scope, receive, send)
+        await error_response(refusal, scope["path"])(scope, receive, send)
 
     def _allows(self, scope: Scope) -> bool:
-        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+        headers = Headers(scope=scope)
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            key = headers.get("x-api-key", "")
         given = key.strip().encode("latin-1")  # header bytes, as starlette decoded them
-        return hmac.compare_digest(given, self._expected) and scheme.lower() == "bearer"
+        return hmac.compare_digest(given, self._expected)

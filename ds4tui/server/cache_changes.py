@@ -17,9 +17,8 @@ from ds4tui.errors import StoreError
 from ds4tui.server.body import json_bytes, parse_object, read_body, require_json
 from ds4tui.server.errors import ApiError
 from ds4tui.server.fields import Fields
-from ds4tui.server.service import Service
+from ds4tui.server.service import CLIENT_GONE, Service
 
-_CLIENT_GONE = 499  # as endpoints.CLIENT_GONE
 _IDS_SHOWN = 5
 
 
@@ -42,7 +41,7 @@ async def _changed(request: Request, change: _Change) -> Response:
     try:
         body = await read_body(request)
     except ClientDisconnect:
-        return Response(status_code=_CLIENT_GONE)
+        return Response(status_code=CLIENT_GONE)
     fields = Fields(parse_object(body or b"{}"))
     disk = service.assistant.disk
     if disk is None:

@@ -9,14 +9,14 @@ from ds4tui.engine.requests import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A validated request; `model` is as sent, None if it was not. `prompt` is text to go on
-    with, without a chat template; then there are no messages. `n` replies are wanted, which
+    """A validated request; `model` is as sent, None if it was not. `prompt` is text, or ids, to
+    go on with, without a chat template; then there are no messages. `n` replies are wanted, which
     differ by their seeds. `include_usage`: a stream is to end with its usage."""
 
     model: str | None
     sampling: SamplingParams
     messages: tuple[Message, ...] = ()
-    prompt: str | None = None
+    prompt: str | tuple[int, ...] | None = None
     stream: bool = False
     include_usage: bool = False
     tools: tuple[Tool, ...] = ()

@@ -31,7 +31,7 @@ class LocalCallers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = self._problem(Headers(scope=scope)) if scope["type"] == "http" else None
-        app = self._app if problem is None else error_response(problem)
+        app = self._app if problem is None else error_response(problem, scope["path"])
         await app(scope, receive, send)
 
     def _problem(self, headers: Headers) -> ApiError | None:

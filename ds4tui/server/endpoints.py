@@ -7,8 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ds4tui.server.answering import answer
+from ds4tui.server.anthropic_messages import read_message_request
 from ds4tui.server.body import json_bytes
 from ds4tui.server.cache_json import cache_json
+from ds4tui.server.completions import read_completion
 from ds4tui.server.openai_chat import read_chat
 from ds4tui.server.service import Service
 
@@ -57,3 +59,11 @@ async def cache(request: Request) -> Response:
 
 async def chat_completions(request: Request) -> Response:
     return await answer(request, read_chat)
+
+
+async def messages(request: Request) -> Response:
+    return await answer(request, read_message_request)
+
+
+async def completions(request: Request) -> Response:
+    return await answer(request, read_completion)

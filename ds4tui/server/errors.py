@@ -1,6 +1,7 @@
-"""Errors as API clients see them: OpenAI's shape, one status each.
+"""Errors as API clients see them: the shape of the dialect whose path was asked, one status each.
 
-    {"error": {"message", "type", "param", "code"}}
+    {"error": {"message", "type", "param", "code"}}             OpenAI's
+    {"type": "error", "error": {"type", "message"}, "param"}    Anthropic's, below /v1/messages
 
 The message is a `Ds4Error` in full (what was wrong and what to do); clients switch on `code`.
 """
@@ -31,6 +32,16 @@ _CODES: tuple[tuple[type[Ds4Error], str], ...] = (
     (ModelNotFound, "model_not_found"),
     (TemplateError, "template_error"),
 )
+
+_ANTHROPIC_PATH = "/v1/messages"
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
@@ -76,13 +87,27 @@ def error_object(error: Ds4Error) -> dict[str, object]:
     return body
 
 
-def error_response(error: Ds4Error) -> Response:
+def anthropic_error(error: Ds4Error) -> dict[str, object]:
+    """The whole body, or the data of a stream's error event."""
+    status = error.http_status
+    fallback = "api_error" if status >= 500 else "invalid_request_error"
+    told = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": str(error)}
+    return {"type": "error", "error": told, "param": getattr(error, "param", None)}
+
+
+def error_response(error: Ds4Error, path: str) -> Response:
+    """In the dialect of `path`."""
     headers = dict(error.headers) if isinstance(error, ApiError) else {}
     if isinstance(error, OutOfMemory):
         # The official clients try every 5xx twice more; asking again frees no memory.
         headers["x-should-retry"] = "false"
-    content = json_bytes({"error": error_object(error)})
+    is_anthropic = path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/")
+    content = json_bytes(anthropic_error(error) if is_anthropic else _openai_error(error))
     return Response(content, error.http_status, headers, media_type="application/json")
+
+
+def _openai_error(error: Ds4Error) -> dict[str, object]:
+    return {"error": error_object(error)}
 
 
 def _type_of(status: int) -> str:
@@ -98,12 +123,13 @@ def _code_of(error: Ds4Error) -> str | None:
 async def handle_ds4_error(request: Request, error: Exception) -> Response:
     problem = as_ds4_error(error)
     log_note(request, str(problem))
-    return error_response(problem)
+    return error_response(problem, request.scope["path"])
 
 
 async def handle_internal_error(request: Request, error: Exception) -> Response:
     """A bug. The server logs its traceback; the client gets no more than the fact."""
-    return error_response(EngineError("Internal error.", "See the server's log."))
+    problem = EngineError("Internal error.", "See the server's log.")
+    return error_response(problem, request.scope["path"])
 
 
 async def handle_http_exception(request: Request, error: Exception) -> Response:
@@ -124,4 +150,4 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
         )
     else:
         problem = ApiError(error.status_code, error.detail, headers=error.headers)
-    return error_response(problem)
+    return error_response(problem, request.scope["path"])

@@ -43,7 +43,13 @@ def parse_chat(fields: Fields, defaults: SamplingDefaults, vocab_size: int) -> C
     return Call(
         model=fields.text("model"),
         messages=read_messages(fields),
-        sampling=_sampling(fields, defaults, vocab_size),
+        sampling=read_sampling(
+            fields,
+            defaults,
+            vocab_size,
+            logprobs=_logprobs(fields),
+            max_tokens=_max_tokens(fields),
+        ),
         stream=fields.boolean("stream"),
         include_usage=options is not None and options.boolean("include_usage"),
         tools=read_tools(fields),
@@ -93,7 +99,15 @@ def _unsupported(fields: Fields, name: str, sentence: str) -> RequestError:
     return RequestError(sentence, fields.path(name), "Leave the field out.")
 
 
-def _sampling(fields: Fields, defaults: SamplingDefaults, vocab_size: int) -> SamplingParams:
+def read_sampling(
+    fields: Fields,
+    defaults: SamplingDefaults,
+    vocab_size: int,
+    *,
+    logprobs: int | None,
+    max_tokens: int | None,
+) -> SamplingParams:
+    """What OpenAI's dialects name alike. Raises RequestError naming the field."""
     given: dict[str, Any] = {
         name: fields.number(name)
         for name in (
@@ -108,8 +122,8 @@ def _sampling(fields: Fields, defaults: SamplingDefaults, vocab_size: int) -> Sa
     given["top_k"] = fields.integer("top_k")
     given["seed"] = _seed(fields)
     given["stop"] = _stop(fields)
-    given["max_tokens"] = _max_tokens(fields)
-    given["logprobs"] = _logprobs(fields)
+    given["max_tokens"] = max_tokens
+    given["logprobs"] = logprobs
     given["logit_bias"] = _logit_bias(fields, vocab_size)
     return defaults.params(**{k: v for k, v in given.items() if v is not None})
 

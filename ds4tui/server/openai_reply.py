@@ -24,7 +24,7 @@ from ds4tui.server.cache_json import kv_json
 from ds4tui.server.errors import error_object
 from ds4tui.server.reply import Ending, Reply
 from ds4tui.server.service import usage_json
-from ds4tui.server.sse import DONE, data_frame
+from ds4tui.server.sse import DONE, comment_frame, data_frame
 
 # What OpenAI documents for "very unlikely"; JSON cannot hold the -inf of a masked token.
 LEAST_LOGPROB = -9999.0
@@ -58,6 +58,9 @@ class ChatDialect:
     def opening(self) -> Iterable[bytes]:
         for number in range(self.choices):
             yield self._chunk(number, {"role": "assistant", "content": ""})
+
+    def keep_alive(self, phase: str) -> bytes:
+        return comment_frame(phase)
 
     def told(self, choice: int, event: Event) -> Iterable[bytes]:
         if isinstance(event, TokenText | ReasoningText):

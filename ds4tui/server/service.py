@@ -13,6 +13,9 @@ from ds4tui.events import Usage
 from ds4tui.server.errors import ApiError
 from ds4tui.server.jobs import ActiveJobs
 
+# nginx's "client closed request": nobody receives it, but the log line says what happened.
+CLIENT_GONE = 499
+
 # Clients give up after 15 to 30 s of silence; proxies after 60.
 KEEP_ALIVE_S = 10.0
 

@@ -30,6 +30,10 @@ def event_frame(name: str, value: Mapping[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\n" + data_frame(value)
 
 
+def comment_frame(text: str) -> bytes:
+    return f": {text}\n\n".encode()
+
+
 class EventWriter:
     """Writes events to one client; a write waits while the client reads too slowly."""
 
@@ -37,9 +41,6 @@ class EventWriter:
         self._send = send
         self.written_s = time.monotonic()
         """When something was last written (monotonic clock)."""
-
-    async def comment(self, text: str) -> None:
-        await self.raw(f": {text}\n\n".encode())
 
     async def raw(self, frame: bytes) -> None:
         await self._send({"type": "http.response.body", "body": frame, "more_body": True})

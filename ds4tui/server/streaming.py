@@ -45,7 +45,7 @@ class ReplyStream:
             event = await events.next(max(0.0, self._keep_alive_s - silent_s))
             self.phase = events.phase
             if event is None:
-                await writer.comment(events.phase)
+                await writer.raw(self._dialect.keep_alive(events.phase))
             elif isinstance(event, Finished):
                 end = Ending(complete(event), events.decision)
                 await _write(writer, self._dialect.ended(choice, end))
