@@ -24,7 +24,7 @@ from tests.parity.ours import load
 
 ALL = [name for name, facts in families().items() if facts["vision"]]
 QWEN = [name for name in ALL if name.startswith("qwen")]
-PLACED = ["qwen3vl", "qwen3vlmoe", "qwen35v"]  # whose patches have learnt positions
+PLACED = ["qwen3vl", "qwen3vlmoe", "qwen35v", "qwen35moev"]  # whose patches have learnt positions
 TAPPED = ["qwen3vl", "qwen3vlmoe"]
 
 

@@ -220,6 +220,14 @@ VISION = [
         tolerance=3e-4,
         **QWEN_VISION,
     ),
+    vision_family(
+        "qwen35moev",
+        "qwen35moe",
+        vision.qwen35moev_model,
+        write=vision.write_qwen35v,
+        tolerance=3e-4,
+        **QWEN_VISION,
+    ),
 ]
 
 FAMILIES = {family.name: family for family in TEXT + VISION}

@@ -10,7 +10,7 @@ import transformers
 
 from tests.golden.make.gemma import gemma3_text_config, temper, write_gemma3
 from tests.golden.make.gguf_file import TinyFile, Weights
-from tests.golden.make.hybrid import HYBRID, HYBRID_RECIPE, mrope, write_qwen35
+from tests.golden.make.hybrid import HYBRID, HYBRID_RECIPE, MOE, mrope, write_qwen35
 from tests.golden.make.llama import write_llama
 from tests.golden.make.pieces import Config
 from tests.golden.make.qwen import write_qwen3
@@ -92,6 +92,20 @@ def qwen35v_model(seed: int) -> Any:
         zero_centred=("language_model.norm", "layernorm", "q_norm", "k_norm"),
     )
     return make(transformers.Qwen3_5ForConditionalGeneration, config, recipe, seed)
+
+
+def qwen35moev_model(seed: int) -> Any:
+    base = {key: value for key, value in BASE.items() if key != "intermediate_size"}
+    config = transformers.Qwen3_5MoeConfig(
+        text_config=dict(base, **HYBRID, **MOE, rope_parameters=mrope()),
+        vision_config=dict(QWEN_TOWER, depth=2),
+        **QWEN_TOKENS,
+    )
+    recipe = Recipe(
+        gains={**HYBRID_RECIPE.gains, **TOWER_GAINS},
+        zero_centred=("language_model.norm", "layernorm", "q_norm", "k_norm"),
+    )
+    return make(transformers.Qwen3_5MoeForConditionalGeneration, config, recipe, seed)
 
 
 def gemma3v_model(seed: int) -> Any:
