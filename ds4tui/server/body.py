@@ -15,8 +15,9 @@ from starlette.requests import Request
 
 from ds4tui.errors import RequestError
 
-# An agent's whole history with some files in it is a few MiB; this leaves room for images.
-MAX_BODY_BYTES = 64 * 2**20
+# An agent's whole history with some files in it is a few MiB; this leaves room for a hundred
+# screenshots. While it is read a body takes some four times its size.
+MAX_BODY_BYTES = 128 * 2**20
 
 # Python takes time with the square of the digits, and refuses to read more than 4300.
 MAX_DIGITS = 1000
@@ -59,7 +60,7 @@ async def read_body(request: Request) -> bytes:
                 # The server swallows what still comes, so the client does see this answer.
                 raise BodyTooLarge(
                     f"The request body is larger than {MAX_BODY_BYTES / 2**20:,.0f} MiB.",
-                    hint="Send less.",
+                    hint="Send less: leave earlier images out, or send them smaller.",
                 )
     return bytes(received)
 
