@@ -151,3 +151,5 @@ class WriteQueue:
         with self._changed:
             self._is_resting, self._may_rest = False, is_more
             self._changed.notify_all()
+        if not is_more:
+            self._emptied()

@@ -61,3 +61,16 @@ def test_who_gives_up_storing_says_so_in_words(tmp_path: Path) -> None:
         "nothing more is stored: ValueError: no"
     ]
     assert tier.close(5.0)
+
+
+def test_what_is_pinned_beyond_a_lowered_budget_is_told(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path / "kv", 64 << 20, IDENTITY, floor_bytes=0)
+    timeline = Timeline.of(range(1000))
+    assert tier.put_page(timeline, 0, true_page(timeline, 0, 1000).layers) and tier.flush(30.0)
+    tier.pin(tier.offers(timeline)[0][0].holder_id)
+    assert tier.close(5.0)
+    lowered = DiskTier(tmp_path / "kv", 100_000, IDENTITY, floor_bytes=0)
+    assert dict(lowered.stats.faults) == {"over budget": 1}
+    assert "pinned" in lowered.drain_notes()[-1].reason
+    assert lowered.missing_from(timeline) == 1000
+    assert lowered.close(5.0)
