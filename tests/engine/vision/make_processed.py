@@ -8,6 +8,10 @@ Writes processed.npz beside this file: for each settings and size the pixels, ui
 picture in the forms of `forms()`; sizes [N, 2] (width, height) with what they become: by Qwen's
 `smart_resize` in multiples of 28 and of 32 within their models' bounds, and rows and columns of
 idefics3's tiles with the settings of SmolVLM; and the text that stands for tiles.
+
+These are the processors that resize with Pillow. Those with torchvision were compared once
+(0.28): sizes and grids are the same, pixels differ by 14 of 255 at most and by 0.5 on average,
+most in idefics3, for which torchvision has no LANCZOS.
 """
 
 import io

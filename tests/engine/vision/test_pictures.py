@@ -9,7 +9,7 @@ from PIL import Image
 from ds4tui.engine.vision import pictures
 from ds4tui.engine.vision.pictures import opened
 from ds4tui.errors import UsageError
-from tests.engine.vision.pictures import encoded, picture
+from tests.engine.vision.pictures import encoded, picture, sixteen_bits
 from tests.scale import scaled
 
 RED = Image.new("RGB", (6, 4), (200, 10, 30))
@@ -32,6 +32,14 @@ def test_every_mode_is_read(mode: str) -> None:
         image = grey.convert(mode)
     data = encoded(image, "TIFF")
     assert np.asarray(opened(data)).min() == 255
+
+
+def test_of_more_than_8_bits_the_upper_ones_count() -> None:
+    """transformers lets Pillow cut all grey values above 255 to it, which leaves nothing."""
+    grey = Image.fromarray((np.arange(256, dtype=np.uint16) * 256 + 77)[None])
+    assert np.asarray(opened(encoded(grey)))[0].tolist() == [[i, i, i] for i in range(256)]
+    colours = np.asarray(opened(sixteen_bits(RED)))
+    assert (colours == [200, 10, 30]).all()
 
 
 def test_what_is_transparent_is_white() -> None:
