@@ -101,9 +101,9 @@ class MemoryTier(Counted):
             tuple(snapshots),
             self._tombstones.lost(wanted),
             self.budget_bytes - self.nbytes,
-            self._weighed,
+            functools.cache(self._weighed),
             max(0, len(self._entries) + 1 - MAX_ENTRIES),
-            unheld=functools.partial(self.unheld, live) if live is not None else None,
+            unheld=self._unheld_of(live) if live is not None else None,
         )
 
     def _held(self, key: int, entry: Entry, common: int) -> HeldRows:
@@ -120,22 +120,30 @@ class MemoryTier(Counted):
         if entry.kind != "parked":
             return held
 
-        def unheld(start: int) -> Unheld:
-            return self.unheld(self._tree.timeline(key), start, key)
+        ask = self._unheld_of(lambda: self._tree.timeline(key))
+        return replace(
+            held, can_rewind=entry.handle.can_rewind, unheld=lambda start: ask(start, key)
+        )
 
-        return replace(held, can_rewind=entry.handle.can_rewind, unheld=unheld)
+    def _unheld_of(
+        self, timeline: Timeline | Callable[[], Timeline]
+    ) -> Callable[[int, int | None], Unheld]:
+        """`unheld` of a timeline, which is compared once and only if it is asked."""
+        commons = functools.cache(
+            lambda: self._tree.commons(timeline() if callable(timeline) else timeline)
+        )
+        return functools.cache(lambda start, excluded: self._unheld(commons(), start, excluded))
 
     def unheld_from(self, timeline: Timeline, start: int) -> int:
         """The first position from `start` on whose row no parked state or segment holds;
         len(timeline) if all are held."""
-        return self.unheld(timeline, start).start
+        return self._unheld(self._tree.commons(timeline), start, None).start
 
-    def unheld(self, timeline: Timeline, start: int, excluded: int | None = None) -> Unheld:
+    def _unheld(self, commons: dict[int, int], start: int, excluded: int | None) -> Unheld:
         """The same, `excluded` not counted, and who holds those before it. A tail is copied from
         there on only."""
         at = start
         holders: set[int] = set()
-        commons = self._tree.commons(timeline)
         for key in sorted(commons, key=lambda k: self._entries[k].start):
             entry = self._entries[key]
             is_rows = entry.kind in ("parked", "segment") and key != excluded

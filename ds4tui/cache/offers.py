@@ -122,7 +122,9 @@ class Offers:
     snapshots: tuple[HeldSnapshot, ...] = ()
     lost: tuple[Lost, ...] = ()
     free_bytes: int = 0
-    evictable: Sequence[Weighed] | Callable[[], Sequence[Weighed]] = ()
+    evictable: Sequence[Weighed] | Callable[[], Sequence[Weighed]] = field(
+        default=(), compare=False
+    )
     crowd: int = 0
     is_shared: bool = False
     device_bytes: int | None = None
