@@ -62,7 +62,7 @@ def test_nothing_that_was_stored_is_lost_and_no_token_is_wrong(
 ) -> None:
     name, rig = named_rig
     folder, kills = tmp_path / "kv", 0
-    for seed in range(1000):
+    for seed in range(20 * KILLS):
         call = random.Random(f"{name} {seed}").randrange(1000, CALLS_MAX)
         turns, was_killed = conversed(folder, name, seed, call)
         kills += was_killed
