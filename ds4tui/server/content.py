@@ -21,7 +21,7 @@ class Content:
         self._text += "\n" * self._after_text + text
         self._after_text = True
 
-    def picture(self, source: str, path: str) -> None:
+    def picture(self, source: str | None, path: str) -> None:
         """`source` is a data URI. Raises RequestError naming the field `path`."""
         self._images.append(image_of(source, path, len(self._text)))
         self._after_text = False

@@ -24,19 +24,19 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _SHOWN = 40  # characters of what a client sent
 
 
-def image_of_part(part: Fields, at: int) -> Image:
-    """The picture in a part's `image_url`, which is text or {url, detail}. All pictures are shown
-    to the model as its own preprocessing has them, whatever the detail. Raises RequestError
-    naming the field."""
+def image_source(part: Fields) -> tuple[str | None, str]:
+    """What stands in a part's `image_url`, which is text or {url, detail}, and the field in which
+    it stands. All pictures are shown to the model as its own preprocessing has them, whatever the
+    detail. Raises RequestError naming the field."""
     value = part.get("image_url")
     if isinstance(value, dict):
         inner = Fields(value, part.path("image_url"))
         _check_detail(inner)
-        return image_of(inner.text("url"), inner.path("url"), at)
+        return inner.text("url"), inner.path("url")
     if not isinstance(value, str | None):
         raise part.wrong("image_url", "a data URI or an object with one", value)
     _check_detail(part)
-    return image_of(value, part.path("image_url"), at)
+    return value, part.path("image_url")
 
 
 def image_of(uri: str | None, path: str, at: int) -> Image:

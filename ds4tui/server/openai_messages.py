@@ -4,16 +4,17 @@ Tool calls come back in as many forms as there are clients: arguments as JSON te
 object, with or without content. What they mean is kept, in one layout.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from ds4tui.chat.grammars import ToolChoice
-from ds4tui.chat.messages import Image, Message, Role, Tool, ToolCall
+from ds4tui.chat.messages import Message, Role, Tool, ToolCall
 from ds4tui.chat.tools import canonical_arguments, tool_of
 from ds4tui.errors import RequestError
+from ds4tui.server.content import Content
 from ds4tui.server.fields import Fields, whole_characters
-from ds4tui.server.images import image_of_part, require_few
+from ds4tui.server.images import image_source, require_few
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -103,13 +104,12 @@ def _message(fields: Fields) -> Message:
         raise RequestError(f"{where}: use tool_calls, which took its place.", where)
     if role == "tool":
         call_id, tool = fields.text("tool_call_id") or "", fields.text("name") or ""
-        text, images = _content(fields, role)
-        return Message(role, text, tool_call_id=call_id, name=tool, images=images)
-    text, images = _content(fields, role)
+        return _content(fields, role).message(role, call_id, tool)
+    said = _content(fields, role).message(role)
     if role != "assistant":
-        return Message(role, text, images=images)
+        return said
     reasoning = fields.text("reasoning_content") or ""
-    return Message(role, text, reasoning=reasoning, tool_calls=_tool_calls(fields))
+    return replace(said, reasoning=reasoning, tool_calls=_tool_calls(fields))
 
 
 def _tool_calls(fields: Fields) -> tuple[ToolCall, ...]:
@@ -141,46 +141,35 @@ def _naming(path: str) -> Iterator[None]:
         raise RequestError(f"{path}: {exc.message}", path, exc.hint) from exc
 
 
-def _content(fields: Fields, role: Role) -> tuple[str, tuple[Image, ...]]:
+def _content(fields: Fields, role: Role) -> Content:
+    said = Content()
     value = fields.get("content")
     if isinstance(value, str):
-        return whole_characters(value), ()
-    if isinstance(value, list):
-        return _of_parts(fields.objects("content"), role)
-    if value is None and role in ("assistant", "tool"):
-        return "", ()
-    raise fields.wrong("content", "a string or an array of parts", value)
+        said.text(whole_characters(value))
+    elif isinstance(value, list):
+        for part in fields.objects("content"):
+            _add(said, part, role)
+    elif value is not None or role not in ("assistant", "tool"):
+        raise fields.wrong("content", "a string or an array of parts", value)
+    return said
 
 
-def _of_parts(parts: Sequence[Fields], role: Role) -> tuple[str, tuple[Image, ...]]:
-    """Blocks are separate texts (an instruction, a file): without a line end between them the
-    last word of one and the first of the next would become one word. An image is apart enough."""
-    text, images, behind_text = "", list[Image](), False
-    for part in parts:
-        kind = part.text("type")
-        if kind == "image_url":
-            images.append(_image(part, len(text), role))
-        elif kind == "text":
-            text += ("\n" if behind_text else "") + _text(part)
-        else:
-            path = part.path("type")
-            raise RequestError(
-                f"{path}: Content of type {kind!r} is not supported, only text and image_url are.",
-                path,
-            )
-        behind_text = kind == "text"
-    return text, tuple(images)
-
-
-def _image(part: Fields, at: int, role: Role) -> Image:
-    if role not in ("user", "tool"):
-        path = part.path("type")
+def _add(said: Content, part: Fields, role: Role) -> None:
+    kind, path = part.text("type"), part.path("type")
+    if kind == "text":
+        said.text(_text(part))
+    elif kind != "image_url":
+        raise RequestError(
+            f"{path}: Content of type {kind!r} is not supported, only text and image_url are.", path
+        )
+    elif role not in ("user", "tool"):
         raise RequestError(
             f"{path}: messages of the {role} hold no images.",
             path,
             "Send them in a user's message or a tool's result.",
         )
-    return image_of_part(part, at)
+    else:
+        said.picture(*image_source(part))
 
 
 def _text(part: Fields) -> str:
