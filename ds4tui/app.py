@@ -40,7 +40,7 @@ from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.graphics import Way
-from ds4tui.tui.journal import Journal
+from ds4tui.tui.journal import NOTHING, Journal
 from ds4tui.tui.messages import LinkChosen
 from ds4tui.tui.meters import Header, KVPanel, Meter
 from ds4tui.tui.model_slot import ModelSlot
@@ -521,7 +521,7 @@ class Ds4App(App[None], inherit_bindings=False):
 
     async def on_unmount(self) -> None:
         if not self._is_closed:  # the app ends by an error
-            await self._close(Message("user", ""))
+            await self._close(NOTHING)
 
     async def _close(self, draft: Message) -> None:
         self._is_closed = True

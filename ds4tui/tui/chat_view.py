@@ -115,7 +115,9 @@ class ChatView(Vertical):
         self._assistant, self._opening = assistant, opening
         queued = self._queued
         self._attaching.use(assistant)
-        self._transcript.tokens_of = self._attaching.shelf.tokens_of
+        self._transcript.count_by(self._attaching.shelf.tokens_of)
+        self._asked = list(map(self._attaching.shelf.recounted, self._asked))
+        self._prompt.remember(self._asked)
         self._queued = self._prompt.text if queued else ""
         self._show_state()
         if self._queued and assistant is not None:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NOTHING = Message("user", "")  # as a draft
+
 
 class Journal:
     """Belongs to the UI loop. `on_problem` is called there when the store stops keeping."""
@@ -87,7 +89,7 @@ class Journal:
             except StoreError as exc:
                 self._on_problem(exc)
 
-    async def close(self, draft: Message) -> None:
+    async def close(self, draft: Message = NOTHING) -> None:
         """Wait for what was handed in, keep the draft, close the store."""
         try:
             if draft.text.strip() or draft.images:

@@ -11,7 +11,7 @@ from textual.content import Content
 
 from ds4tui.assistant import ModelInfo
 from ds4tui.engine.stats import EngineStats
-from ds4tui.events import Decision, PrefillProgress, Usage
+from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
 from ds4tui.tui.disk import disk_rows
 from ds4tui.tui.held import (
     held_section,
@@ -82,6 +82,13 @@ def dropped_words(decision: Decision) -> str:
     return f"{decision.dropped:,}" + (f", {fate}" if fate and decision.dropped else "")
 
 
+def encoding_words(progress: EncodingProgress) -> str:
+    """`picture 1 of 2 is seen: shot.png, 0.85 s`."""
+    took = seconds_words(progress.took_ms)
+    name = one_line(progress.name)
+    return f"picture {progress.done} of {progress.total} is seen: {name}, {took}"
+
+
 def usage_words(usage: Usage, stop_reason: str, status: str = "complete") -> str:
     """The line under a finished answer."""
     parts = []
@@ -90,6 +97,8 @@ def usage_words(usage: Usage, stop_reason: str, status: str = "complete") -> str
     if usage.prompt_tokens:
         rate = f" at {rate_words(usage.prefill_tps)}" if usage.prefill_tps else ""
         parts.append(f"prefill {usage.evaluated_tokens:,}{rate}, {usage.cached_tokens:,} cached")
+    if usage.encode_ms:
+        parts.append(f"pictures {seconds_words(usage.encode_ms)}")
     if usage.completion_tokens:
         rate = f" at {rate_words(usage.decode_tps)}" if usage.decode_tps else ""
         parts.append(f"decode {usage.completion_tokens:,}{rate}")

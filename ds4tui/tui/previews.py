@@ -71,13 +71,19 @@ class Previews(Vertical):
     def __init__(self, images: Sequence[Image], tokens_of: TokensOf) -> None:
         super().__init__(classes="previews")
         self._views = [Preview(image) for image in images[:PREVIEWS_MAX]]
-        captions = "\n".join(caption_of(image, tokens_of) for image in images)
-        self._captions = Static(captions, classes="caption", markup=False)
+        self._images = images
+        self._captions = Static(self._words(tokens_of), classes="caption", markup=False)
 
     def compose(self) -> ComposeResult:
         with Horizontal(classes="views"):
             yield from self._views
         yield self._captions
+
+    def count_by(self, tokens_of: TokensOf) -> None:
+        self._captions.update(self._words(tokens_of))
+
+    def _words(self, tokens_of: TokensOf) -> str:
+        return "\n".join(caption_of(image, tokens_of) for image in self._images)
 
     async def show(self, way: Way) -> None:
         width = (self.size.width or self.app.size.width) // len(self._views) - GAP

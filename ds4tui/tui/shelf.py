@@ -96,6 +96,12 @@ class Shelf:
             if old != new:
                 yield old, new
 
+    def recounted(self, text: str) -> str:
+        """`text` with labels that say what its pictures cost by now."""
+        for old, new in list(self.relabelled(text)):
+            text = text.replace(old, new)
+        return text
+
     def keep_only(self, texts: Sequence[str]) -> None:
         """Forget the pictures that stand in none of `texts`: their files are held in memory."""
         labels = {label for text in texts for label in _LABEL.findall(text)}

@@ -101,8 +101,7 @@ class Transcript(VerticalScroll):
 
     def __init__(self, id: str, way: Way = Way.TEXT) -> None:
         super().__init__(id=id)
-        self.tokens_of: TokensOf = lambda size: None
-        """What a picture costs with the model that is open; new captions say it."""
+        self._tokens_of: TokensOf = lambda size: None
         self._way = way
         self._welcome = Static(welcome_content(), id="welcome")
         self._entries: list[Entry] = []
@@ -123,6 +122,12 @@ class Transcript(VerticalScroll):
 
     # What the app calls
 
+    def count_by(self, tokens_of: TokensOf) -> None:
+        """What pictures cost from now on, by the model that is open; their captions say it."""
+        self._tokens_of = tokens_of
+        for question in self._with_pictures():
+            question.previews.count_by(tokens_of)
+
     async def show(self, stored: list[StoredMessage]) -> None:
         """Replace everything by a loaded conversation, its end at once and plain; `enrich`
         makes Markdown of it."""
@@ -130,7 +135,7 @@ class Transcript(VerticalScroll):
         self._entries = [Entry.of_stored(message) for message in stored]
         self._first = max(0, len(self._entries) - LOADED_MESSAGES)
         await self._messages.mount_all(
-            e.make_view(self.tokens_of) for e in self._entries[self._first :]
+            e.make_view(self._tokens_of) for e in self._entries[self._first :]
         )
         self._show_earlier()
         self.anchor()
@@ -153,7 +158,7 @@ class Transcript(VerticalScroll):
 
     async def add_question(self, text: str, images: tuple[Image, ...] = ()) -> None:
         entry = Entry("question", text, images=images)
-        entry.make_view(self.tokens_of)
+        entry.make_view(self._tokens_of)
         await self._add(entry)
         self.anchor()
         if images:
@@ -185,7 +190,7 @@ class Transcript(VerticalScroll):
         if not self._first:
             return
         begin = max(0, self._first - EARLIER_MESSAGES)
-        added = [e.make_view(self.tokens_of) for e in self._entries[begin : self._first]]
+        added = [e.make_view(self._tokens_of) for e in self._entries[begin : self._first]]
         first_view = self._entries[self._first].view
         self._first = begin
         self._show_earlier()

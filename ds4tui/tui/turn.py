@@ -18,6 +18,7 @@ from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import Ds4Error, EngineError
 from ds4tui.events import (
     Decision,
+    EncodingProgress,
     Event,
     Failed,
     Finished,
@@ -32,7 +33,7 @@ from ds4tui.tui.background import in_thread
 from ds4tui.tui.inbox import Inbox
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.open_chat import OpenChat, ids_key
-from ds4tui.tui.panels import decision_words, prefill_words
+from ds4tui.tui.panels import decision_words, encoding_words, prefill_words
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +171,8 @@ class Turn:
             case Decision():
                 self._decision = event
                 return f"{decision_words(event)}: {event.reason}"
+            case EncodingProgress():
+                return encoding_words(event)
             case PrefillProgress():
                 return prefill_words(event)
             case Queued(ahead=ahead):

@@ -3,12 +3,13 @@ from dataclasses import replace
 import pytest
 
 from ds4tui.engine.stats import EngineStats
-from ds4tui.events import Decision, PrefillProgress, Usage
+from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
 from ds4tui.tui.panels import (
     PanelView,
     bar,
     decision_words,
     duration_words,
+    encoding_words,
     ending_words,
     header_content,
     kv_panel,
@@ -178,3 +179,10 @@ def test_numbers_as_people_read_them() -> None:
         "0 B", "999 B", "2 kB", "92.9 MB", "5.0 GB", "2000.0 GB",
     ]  # fmt: skip
     assert (percent(1, 3), percent(999, 1000), percent(5, 0)) == (33, 99, 0)
+
+
+def test_pictures_are_told_while_they_are_seen_and_after() -> None:
+    seen = EncodingProgress("j", 1, 2, "shot.png", 850.0)
+    assert encoding_words(seen) == "picture 1 of 2 is seen: shot.png, 0.85 s"
+    usage = Usage(300, 0, 300, 3, 900.0, 400.0, 10.0, encode_ms=412.0)
+    assert "0 cached · pictures 0.41 s · decode 3" in usage_words(usage, "stop")

@@ -12,6 +12,7 @@ from ds4tui.tui import previews
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.previews import PREVIEWS_MAX, Preview
 from ds4tui.tui.transcript import PREVIEWED_QUESTIONS
+from tests.fakes import FakeAssistant
 from tests.pictures.samples import BLUE, RED, png
 from tests.tui.harness import Driver, running
 from tests.tui.pictures import blind, seeing
@@ -95,6 +96,27 @@ async def test_a_conversation_that_is_opened_brings_its_pictures_back_and_sends_
         ]
         await on.press("up", "up", "up")
         await on.until(lambda: on.prompt.text == "what is [shot1.png 100x51 · 5 tokens]  here?")
+
+
+async def test_a_conversation_that_is_there_before_its_model_is_counted_once_it_is_open() -> None:
+    store = ConversationStore.in_memory()
+    asked_before(store, Message("user", "what?", images=(shot(),)))
+    may_open = threading.Event()
+
+    def slow(name: str, progress: object) -> FakeAssistant:
+        assert may_open.wait(20)
+        return seeing()
+
+    async with running(store=store, continue_last=True, open_model=slow, is_open=False) as on:
+        await on.until(lambda: "shot0.png 100x50" in on.screen_text())
+        assert "tokens" not in on.screen_text()
+        await on.press("up")
+        await on.until(lambda: on.prompt.text == "[shot0.png 100x50] what?")
+        may_open.set()
+        await on.until(lambda: "shot0.png 100x50 · 5 tokens\n" in on.screen_text())
+        await on.until(lambda: on.prompt.text == "[shot0.png 100x50 · 5 tokens] what?")
+        await on.press("down", "up")
+        await on.until(lambda: on.prompt.text == "[shot0.png 100x50 · 5 tokens] what?")
 
 
 async def test_a_text_model_shows_pictures_without_a_cost() -> None:

@@ -127,8 +127,7 @@ async def test_a_process_that_is_killed_loses_no_more_than_a_second(tmp_path: Pa
     script = textwrap.dedent(
         """
         import asyncio, os, signal, sys
-        from ds4tui.chat.messages import Message
-from ds4tui.chat.store import ConversationStore
+        from ds4tui.chat.store import ConversationStore
         from tests.fakes import FakeAssistant
         from tests.tui.test_turn import View, started
         from ds4tui.tui import turn
