@@ -30,7 +30,6 @@ class PicturesAtWork:
         self._images, self._pictures = images, tuple(pictures)
         self._is_given = False
         self._done = self._total = 0
-        self._tried: set[bytes] = set()
         self.took_s = 0.0
 
     def give(self, timeline: Timeline) -> None:
@@ -50,6 +49,7 @@ class PicturesAtWork:
     def take_back(self) -> None:
         """The job is over; harmless when repeated."""
         if self._images is not None and self._is_given:
+            self._images.need(self, ())
             self._images.take_back(*self._pictures)
             self._is_given = False
 
@@ -63,16 +63,16 @@ class PicturesAtWork:
     def encode_next(self, spans: Iterable[ImageSpan]) -> Encoded | None:
         """Encode one picture of the next chunk's `spans`; None if all of them are held. Raises
         what decoding and encoding raise."""
-        missing = self._images.missing(spans) if self._images is not None else ()
-        # What does not fit the budget beside the others of its chunk is encoded with the chunk.
-        span = next((s for s in missing if s.fingerprint not in self._tried), None)
-        if self._images is None or span is None:
-            self._tried.clear()
+        if self._images is None:
             return None
-        self._tried.add(span.fingerprint)
-        self._images.vectors(span)
+        wanted = tuple(spans)
+        self._images.need(self, wanted)
+        missing = self._images.missing(wanted)
+        if not missing:
+            return None
+        self._images.vectors(missing[0])
         self._done += 1
         self._total = max(self._total, self._done)
         self.took_s += self._images.last_encode_ms / 1e3
-        name = self._images.picture(span).name
+        name = self._images.picture(missing[0]).name
         return Encoded(name, self._done, self._total, self._images.last_encode_ms)

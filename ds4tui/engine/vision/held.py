@@ -41,6 +41,7 @@ class HeldImages:
         self._pictures: dict[bytes, Picture] = {}
         self._uses: Counter[bytes] = Counter()
         self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._needed: dict[object, frozenset[bytes]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -95,11 +96,25 @@ class HeldImages:
         self.shrink_to(self.budget_bytes, keep=1)
         return held
 
+    def need(self, who: object, spans: Iterable[ImageSpan]) -> None:
+        """Vectors of `spans` stay, whatever the budget, until `who` needs others: the next chunk
+        of its prompt takes them together."""
+        names = frozenset(span.fingerprint for span in spans)
+        if names:
+            self._needed[who] = names
+        elif self._needed.pop(who, None):
+            self.shrink_to(self.budget_bytes, keep=1)
+
     def shrink_to(self, nbytes: int, keep: int = 0) -> None:
         """Give up the vectors that were used longest ago until the rest takes at most `nbytes`;
-        the last `keep` pictures stay. What went is encoded again when it is needed."""
-        while len(self._vectors) > keep and self.nbytes > nbytes:
-            self._vectors.popitem(last=False)
+        the last `keep` pictures stay, and those that are needed now. What went is encoded again
+        when it is wanted."""
+        needed = frozenset().union(*self._needed.values())
+        for name in list(self._vectors)[: len(self._vectors) - keep]:
+            if self.nbytes <= nbytes:
+                return
+            if name not in needed:
+                del self._vectors[name]
 
     def _encoded(self, picture: Picture) -> Vectors:
         start_s = time.perf_counter()
