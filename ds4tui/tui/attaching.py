@@ -95,8 +95,9 @@ class Attaching:
         return self._at_work > 0
 
     @property
-    def is_holding(self) -> bool:
-        return isinstance(self._target, Held)
+    def held(self) -> str:
+        """The question that waits for its pictures; "" if none does."""
+        return self._target.text if isinstance(self._target, Held) else ""
 
     async def whole(self, text: str) -> tuple[str, bool]:
         """The question `text`, out of the prompt by now, with all pictures that were on their way

@@ -104,7 +104,7 @@ class ChatView(Vertical):
 
     @property
     def draft(self) -> ChatMessage:
-        return self._attaching.shelf.parted(self._prompt.text)
+        return self._attaching.shelf.parted(self._attaching.held + self._prompt.text)
 
     @property
     def last_answer(self) -> str:
@@ -239,7 +239,7 @@ class ChatView(Vertical):
 
     def _send_when_whole(self, text: str) -> None:
         """Send, or wait for the pictures that are on their way or are mentioned."""
-        if self._attaching.is_holding:  # one at a time: this one is for later
+        if self._attaching.held:  # one at a time: this one is for later
             self._prompt.give_back(text)
         elif self._attaching.is_at_work or self._attaching.may_mention(text):
             self.run_worker(self._send_whole(text))
@@ -247,7 +247,10 @@ class ChatView(Vertical):
             self._send_or_queue(text)
 
     async def _send_whole(self, text: str) -> None:
-        whole, is_ready = await self._attaching.whole(text)
+        waiting = self._attaching.whole(text)
+        self.call_later(self._show_state)
+        whole, is_ready = await waiting
+        self._show_state()
         if is_ready:
             self._send_or_queue(whole)
         else:
@@ -454,6 +457,7 @@ class ChatView(Vertical):
     def _show_state(self) -> None:
         title, subtitle = wording.prompt_borders(
             is_queued=bool(self._queued),
+            is_held=bool(self._attaching.held),
             is_busy=self.is_busy,
             opening=self._opening,
             is_at_end=self._transcript.is_at_end,

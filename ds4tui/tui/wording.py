@@ -28,11 +28,13 @@ Words = tuple[str, str]
 
 
 def prompt_borders(
-    *, is_queued: bool, is_busy: bool, opening: str, is_at_end: bool
+    *, is_queued: bool, is_busy: bool, opening: str, is_at_end: bool, is_held: bool = False
 ) -> tuple[str, str]:
     """The prompt's title (what it waits for) and subtitle (what Enter does)."""
     title = "" if is_at_end else "↓ more below: Ctrl+End"
     busy = f"{opening} is being opened" if opening else "an answer is written" if is_busy else ""
+    if is_held:
+        return "sent when its picture is read", "what you type now is the next draft"
     if is_queued:
         when = "the model is open" if opening else "this answer is done"
         return f"queued: sent when {when}", "Enter or any change takes it back"

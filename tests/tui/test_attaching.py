@@ -114,6 +114,25 @@ async def test_enter_right_after_ctrl_v_sends_the_picture_too(own_system: Path) 
         assert on.prompt.text == "m"
 
 
+async def test_a_question_that_waits_for_a_hanging_clipboard_says_so_and_is_no_loss(
+    own_system: Path, tmp_path: Path
+) -> None:
+    make(own_system, "xclip", f"while [ ! -e {tmp_path}/go ]; do /bin/sleep 0.05; done; exit 1")
+    assistant = seeing()
+    async with running(assistant) as on:
+        await on.type("see")
+        await on.press("ctrl+v", "enter")
+        await on.until(lambda: "sent when its picture is read" in on.screen_text())
+        await on.type("next")
+        assert on.chat.draft.text == "seenext" and on.questions == []
+        await on.press("enter")  # one at a time
+        assert on.prompt.text == "next"
+        (tmp_path / "go").touch()
+        await on.until(lambda: on.answers == ["I see."])
+        await on.answered()
+        assert on.questions == ["see"] and on.prompt.text == "next"
+
+
 async def test_without_a_picture_ctrl_v_pastes_what_was_copied_here_or_says_why_not(
     own_system: Path,
 ) -> None:

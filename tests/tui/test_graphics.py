@@ -1,6 +1,7 @@
 """How a terminal shows pictures, by what it says and is called; and how they are drawn."""
 
 import fcntl
+import io
 import os
 import pty
 import subprocess
@@ -12,9 +13,15 @@ import pytest
 from PIL import Image
 from textual.content import Content
 
+from ds4tui.chat import messages
+from ds4tui.chat.messages import Message
+from ds4tui.chat.store import ConversationStore
 from ds4tui.doctor.terminal import Answer
+from ds4tui.tui import graphics
 from ds4tui.tui.graphics import Way, asked_way, blocks, cells_of, way_of
-from tests.pictures.samples import picture
+from tests.pictures.samples import picture, png
+from tests.tui.harness import running
+from tests.tui.pictures import seeing
 
 XTERM = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 KITTY = {**XTERM, "TERM": "xterm-kitty", "KITTY_WINDOW_ID": "1"}
@@ -113,3 +120,53 @@ def test_half_blocks_hold_two_pixels_a_cell() -> None:
     assert second.background.rgb == (9, 8, 7)
     assert blocks(picture((4, 4))).plain == "▀▀▀▀\n▀▀▀▀"
     assert len(blocks(picture((40, 2))).spans) == 2  # runs of one colour are one
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """textual-image as a terminal of 10 x 20 pixels a cell has it, and what it writes there."""
+    monkeypatch.setenv("TEXTUAL_CELL_WIDTH", "10")
+    monkeypatch.setenv("TEXTUAL_CELL_HEIGHT", "20")
+    graphics._import_silently((10, 20))
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "__stdout__", written)
+    return written
+
+
+def stored() -> ConversationStore:
+    store = ConversationStore.in_memory()
+    made = store.create("before")
+    image = Message("user", "what?", images=(messages.Image(png((400, 200)), 0, "shot.png"),))
+    asked = store.add_message(made.id, None, image)
+    store.set_leaf(made.id, store.add_message(made.id, asked, Message("assistant", "Yes.")))
+    return store
+
+
+async def test_kitty_gets_the_picture_and_placeholders_that_scroll(library: io.StringIO) -> None:
+    async with running(seeing(), store=stored(), continue_last=True, way=Way.KITTY) as on:
+        await on.until(lambda: "\U0010eeee" in on.screen_text())
+        assert "\x1b_G" in library.getvalue() and "U=1" in library.getvalue()
+        assert "shot.png 400x200 · 80 tokens" in on.screen_text()
+        await on.press("ctrl+n")
+        await on.until(lambda: "never computes" in on.screen_text())
+
+
+async def test_a_terminal_that_is_gone_does_not_end_the_app_by_its_pictures(
+    library: io.StringIO,
+) -> None:
+    library.close()
+    async with running(seeing(), store=stored(), continue_last=True, way=Way.KITTY) as on:
+        await on.until(lambda: on.chat.query("Kitty"))
+        await on.type("still here")
+        assert on.prompt.text == "still here"
+
+
+async def test_sixel_is_drawn_at_the_size_of_its_cells(library: io.StringIO) -> None:
+    async with running(seeing(), store=stored(), continue_last=True, way=Way.SIXEL) as on:
+        await on.until(lambda: on.chat.query("Preview > Image"))
+        await on.pilot.pause()
+        [drawn] = on.chat.query("Preview > Image")
+        assert (drawn.size.width, drawn.size.height) == (40, 10)
+        strips = on.app.screen._compositor.render_strips(on.app.size)
+        assert any("\x1bP" in segment.text for strip in strips for segment in strip)
+    assert library.getvalue() == ""

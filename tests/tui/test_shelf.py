@@ -1,5 +1,7 @@
 """Labels: what they say, and the way from a prompt's text to a question and back."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,6 +127,28 @@ def test_changes_take_a_label_whole(
     top: tuple[int, int], bottom: tuple[int, int], expected: object
 ) -> None:
     assert widened([LINE, LINE], top, bottom, find) == expected
+
+
+PARTS = st.lists(st.sampled_from(["[x]", "[x] ", "a", " ", "bc", "\n"]), max_size=12)
+
+
+@given(PARTS, st.data())
+@settings(max_examples=scaled(200))
+def test_no_change_tears_a_label(parts: list[str], data: st.DataObject) -> None:
+    def units(line: str) -> list[tuple[int, int]]:
+        return [(m.start(), m.end()) for m in re.finditer(r"\[x\] ?", line)]
+
+    lines = "".join(parts).split("\n")
+    places = []
+    for _ in range(2):
+        row = data.draw(st.integers(0, len(lines) - 1))
+        places.append((row, data.draw(st.integers(0, len(lines[row])))))
+    top, bottom = min(places), max(places)
+    (row, column), (last, end) = widened(lines, top, bottom, units)
+    assert (row, column) <= top or top == bottom
+    before = "\n".join([*lines[:row], lines[row][:column]])
+    after = "\n".join([lines[last][end:], *lines[last + 1 :]])
+    assert not set("[]") & set((before + "." + after).replace("[x]", ""))
 
 
 def test_a_cursor_is_never_inside_a_label() -> None:
