@@ -25,7 +25,7 @@ from ds4tui.engine.session import CHUNK_STEP
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.tokenizer_cache import VocabularyCache
 from ds4tui.engine.worker import Engine
-from ds4tui.errors import StoreError
+from ds4tui.errors import GGUFError, StoreError
 from ds4tui.library.own_sampling import own_sampling
 from ds4tui.library.resolve import display_name, resolve_model
 from ds4tui.library.verified import require_sound
@@ -55,6 +55,12 @@ def open_assistant(
     name = display_name(path, settings.data_dir)
     progress(f"reading {path.name}")
     with GGUFFile.open(path) as gguf:
+        if gguf.architecture == "clip":
+            raise GGUFError(
+                f"{path.name} is an image encoder (mmproj), no model.",
+                "Open the model that it was made for: it finds the file beside it by itself, or "
+                "is given it with --mmproj.",
+            )
         tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
         chat_format = ChatFormat.from_gguf(gguf, tokenizer, settings.thinking_wish())
         sight = Sight.of(name, gguf, tokenizer, settings, progress)

@@ -10,6 +10,7 @@ from ds4tui.errors import GGUFError, ModelNotFound
 from ds4tui.opening import chunk_sizes, open_assistant
 from ds4tui.selftest.tiny_model import write_tiny_model
 from tests.fakes import EventLog
+from tests.golden.files import projector_path
 
 
 def test_a_wrong_file_is_told_before_any_thread_is_started(
@@ -23,6 +24,13 @@ def test_a_wrong_file_is_told_before_any_thread_is_started(
         open_assistant(str(path), settings, print)
     with pytest.raises(ModelNotFound):
         open_assistant("smollm2", settings, print)
+
+
+def test_an_image_encoder_is_no_model(tmp_path: Path) -> None:
+    settings = replace(Settings(), data_dir=tmp_path)
+    with pytest.raises(GGUFError, match="image encoder .* no model") as told:
+        open_assistant(str(projector_path("idefics3")), settings, lambda words: None)
+    assert "--mmproj" in told.value.hint
 
 
 def test_chunk_sizes_are_a_fixed_set_that_gets_smaller() -> None:

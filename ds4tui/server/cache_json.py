@@ -77,6 +77,8 @@ def _leave_texts_out(values: dict[str, Any]) -> None:
         decision.update(dict.fromkeys(_DECISION_TEXTS))
     for session in values["sessions"]:
         session["what"] = None
+    if values["encoding"] is not None:
+        values["encoding"]["name"] = None  # of a file
 
 
 def _tripwire_json(stats: EngineStats) -> dict[str, str] | None:

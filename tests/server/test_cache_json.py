@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ds4tui.engine.stats import EngineStats, MemoryNote, SessionStats
-from ds4tui.events import Decision
+from ds4tui.events import Decision, EncodingProgress
 from ds4tui.server.app import create_app
 from ds4tui.server.cache_json import cache_json, kv_json
 from tests.fakes import FakeAssistant
@@ -26,6 +26,7 @@ STATS = EngineStats(
     parked_states=1, parked_tokens=500, parked_bytes=1000, segments=2, segment_tokens=148,
     segment_bytes=300, snapshots=4, snapshot_bytes=80, cache_budget_bytes=10_000,
     notes=(MemoryNote(12.5, "evicted", "evicted 9 tokens", 9, 90),),
+    encoding=EncodingProgress("j7", 1, 2, "salary.png", 5.0),
 )  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def test_decisions_sessions_and_notes_are_told_in_full() -> None:
 
 def test_pieces_of_conversations_can_be_left_out() -> None:
     text = json.dumps(cache_json(STATS, with_texts=False))
-    assert not any(piece in text for piece in ("sky", "is blue", "was red"))
+    assert not any(piece in text for piece in ("sky", "is blue", "was red", "salary"))
     assert FORK.reason in text
     assert cache_json(EngineStats(), with_texts=False)["decision"] is None
 
