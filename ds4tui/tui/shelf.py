@@ -61,6 +61,8 @@ class Shelf:
 
     def found(self, text: str) -> list[Placed]:
         """The labels in `text`, in order."""
+        if not self._by_label:  # asked for every line that is drawn, however long
+            return []
         matches = ((m, self._by_label.get(m[0])) for m in _LABEL.finditer(text))
         return [
             Placed(m.start(), m.end(), m.end() + text.startswith(" ", m.end()), s)
