@@ -252,7 +252,8 @@ class ConversationStore:
             attachments.keep_of_draft(db, draft.images)
 
     def take_draft(self) -> Message:
-        """What `keep_draft` kept, once: it belongs to the app that asks first. Else an empty one."""
+        """What `keep_draft` kept, once: it belongs to the app that asks first. Else an empty
+        message."""
         with self._transaction() as db:
             row = db.execute("DELETE FROM draft RETURNING text").fetchone()
             images = attachments.take_of_draft(db)
