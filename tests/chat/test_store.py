@@ -308,6 +308,25 @@ def test_every_shipped_shape_ends_as_the_newest_one(opened: Opener, tmp_path: Pa
     assert all(s == shapes[0] for s in shapes)
 
 
+def test_attachments_of_an_older_version_are_images_of_their_message(
+    opened: Opener, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.db"
+    db = sqlite3.connect(path, isolation_level=None)
+    migrate(db, MIGRATIONS[:4])
+    db.execute("PRAGMA application_id = 0x64733474")
+    db.execute("INSERT INTO conversations VALUES (1, '', '', '', NULL, 0, 0)")
+    db.execute(
+        "INSERT INTO messages (id, conversation_id, role, text, status, created_at)"
+        " VALUES (7, 1, 'user', 'look', 'complete', 0)"
+    )
+    db.execute("INSERT INTO attachments VALUES ('aa', 'image/png', x'0102', 0)")
+    db.execute("INSERT INTO message_attachments VALUES (7, 0, 'aa')")
+    db.close()
+    [kept] = opened(path).children(None, 1)
+    assert kept.message == Message("user", "look", images=(Image(b"\x01\x02"),))
+
+
 def test_names_of_migrations_are_in_order_and_unique() -> None:
     names = [name for name, _ in MIGRATIONS]
     assert names == sorted(set(names))
