@@ -1,4 +1,4 @@
-"""The real model and its screen reader through the app, by keys: a picture in, an answer about it."""
+"""The real model and its screen reader in the app: a picture in by keys, an answer about it."""
 
 from pathlib import Path
 

@@ -66,7 +66,7 @@ def test_of_several_frames_the_first_is_taken() -> None:
     [
         (b"", "empty"),
         (b"\0" * 500, "zeros"),
-        (b"<html>no</html>", "begins with"),
+        (b"<html>no</html>", "is a web page"),
         (encoded(RED)[:40], "damaged or cut off|no picture"),
         (encoded(picture(100, 100))[:2000], "damaged or cut off"),
         (encoded(picture(100, 100), "JPEG")[:900], "damaged or cut off"),
