@@ -12,6 +12,7 @@ from ds4tui.server.body import json_bytes
 from ds4tui.server.cache_json import cache_json
 from ds4tui.server.completions import read_completion
 from ds4tui.server.openai_chat import read_chat
+from ds4tui.server.openai_responses import read_response_request
 from ds4tui.server.service import Service
 
 
@@ -63,6 +64,19 @@ async def chat_completions(request: Request) -> Response:
 
 async def messages(request: Request) -> Response:
     return await answer(request, read_message_request)
+
+
+async def responses(request: Request) -> Response:
+    return await answer(request, read_response_request)
+
+
+async def kept_response(request: Request) -> Response:
+    name = request.path_params["response_id"]
+    kept = Service.of(request).responses
+    if request.method == "DELETE":
+        kept.remove(name)
+        return json_response({"id": name, "object": "response", "deleted": True})
+    return json_response(kept.response(name))
 
 
 async def completions(request: Request) -> Response:

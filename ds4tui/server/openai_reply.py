@@ -51,7 +51,7 @@ class ChatDialect:
         return {
             "index": number,
             "message": _message(reply),
-            "logprobs": _logprobs(reply.tokens) if self.with_logprobs else None,
+            "logprobs": logprobs_json(reply.tokens) if self.with_logprobs else None,
             "finish_reason": reply.end.finished.stop_reason,
         }
 
@@ -89,7 +89,7 @@ class ChatDialect:
         choice = {
             "index": number,
             "delta": delta,
-            "logprobs": _logprobs(held) if self.with_logprobs and held else None,
+            "logprobs": logprobs_json(held) if self.with_logprobs and held else None,
             "finish_reason": finish_reason,
         }
         chunk = {**self._common("chat.completion.chunk"), "choices": [choice]}
@@ -141,7 +141,7 @@ def _delta(event: Event) -> dict[str, Any] | None:
     return None
 
 
-def _logprobs(tokens: Iterable[SampledToken]) -> dict[str, Any]:
+def logprobs_json(tokens: Iterable[SampledToken]) -> dict[str, Any]:
     content = [
         {**_candidate(token.chosen), "top_logprobs": [_candidate(one) for one in token.top]}
         for token in tokens

@@ -12,6 +12,7 @@ from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.events import Usage
 from ds4tui.server.errors import ApiError
 from ds4tui.server.jobs import ActiveJobs
+from ds4tui.server.kept_responses import KeptResponses
 
 # nginx's "client closed request": nobody receives it, but the log line says what happened.
 CLIENT_GONE = 499
@@ -26,6 +27,7 @@ class Service:
     defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     keep_alive_s: float = KEEP_ALIVE_S
     shows_texts: bool = True  # whether /v1/cache shows pieces of conversations
+    responses: KeptResponses = field(default_factory=KeptResponses)
     jobs: ActiveJobs = field(default_factory=ActiveJobs)
     started_s: int = field(default_factory=lambda: int(time.time()))
 

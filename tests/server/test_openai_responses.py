@@ -1,0 +1,201 @@
+"""POST /v1/responses as the official client sends and reads it, over a real socket."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from ds4tui.chat.messages import Message
+from ds4tui.engine.sampling_defaults import SamplingDefaults
+from ds4tui.errors import EngineError, RequestError
+from ds4tui.server.fields import Fields
+from ds4tui.server.openai_responses import parse_responses
+from ds4tui.server.service import Service
+from tests.fakes import FakeAssistant
+from tests.server.conftest import Running
+
+Serve = Callable[..., Running]
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL: dict[str, Any] = {"type": "function", "name": "get_weather", "parameters": SCHEMA}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+def thinking(reply: str) -> FakeAssistant:
+    assistant = FakeAssistant(reply)
+    assistant.format.template = "fake <think>"
+    return assistant
+
+
+def ask(running: Running, given: Any = "Hello?", **more: Any) -> Any:
+    return running.client.responses.create(model="fake", input=given, **more)
+
+
+def test_a_whole_response(serve: Serve) -> None:
+    running = serve(FakeAssistant("Bonjour."))
+    reply = ask(running, instructions="Be brief.", temperature=0.5, max_output_tokens=50)
+    assert (reply.object, reply.status, reply.model) == ("response", "completed", "fake")
+    assert reply.output_text == "Bonjour."
+    assert (reply.instructions, reply.temperature) == ("Be brief.", 0.5)
+    prompt = len(running.engine.requests[0].timeline)
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (prompt, 8)
+    assert reply.usage.total_tokens == prompt + 8
+    assert reply.kv["evaluated"] == prompt
+    assert "Be brief." in running.prompts[0]
+
+
+def test_reasoning_text_and_calls_are_items(serve: Serve) -> None:
+    running = serve(thinking(f"<think>Hm.</think>I look.\n{CALL}"))
+    thought, message, call = ask(running, tools=[TOOL]).output
+    assert (thought.type, thought.content[0].text) == ("reasoning", "Hm.")
+    assert message.content[0].text == "I look."
+    assert (call.type, call.name, json.loads(call.arguments)) == (
+        "function_call",
+        "get_weather",
+        {"city": "Paris"},
+    )
+
+
+def test_a_stream_begins_and_ends_with_the_whole_response(serve: Serve) -> None:
+    running = serve(thinking(f"<think>Hm.</think>I look.\n{CALL}"))
+    events = list(ask(running, tools=[TOOL], stream=True))
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == "response.completed"
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].response.id == events[-1].response.id
+    assert events[0].response.status == "in_progress" and events[0].response.output == []
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [item.type for item in done] == ["reasoning", "message", "function_call"]
+    assert [item.id for item in events[-1].response.output] == [item.id for item in done]
+    said = [e.delta for e in events if e.type == "response.output_text.delta"]
+    assert "".join(said) == "I look."
+    written = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert json.loads("".join(written)) == {"city": "Paris"}
+    assert done[2].arguments == '{"city": "Paris"}'
+    indexes = [e.output_index for e in events if e.type == "response.output_item.added"]
+    assert indexes == [0, 1, 2]
+    assert events[-1].response.usage.output_tokens_details.reasoning_tokens > 0
+
+
+def test_the_clients_own_reading_of_a_stream(serve: Serve) -> None:
+    running = serve(FakeAssistant("One two."))
+    with running.client.responses.stream(model="fake", input="Count.") as stream:
+        for _ in stream:
+            pass
+        assert stream.get_final_response().output_text == "One two."
+
+
+def test_a_response_that_is_cut_says_so(serve: Serve) -> None:
+    running = serve(FakeAssistant("one two three"))
+    reply = ask(running, max_output_tokens=4)
+    assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert list(ask(running, max_output_tokens=4, stream=True))[-1].type == "response.incomplete"
+
+
+def test_a_failure_in_a_stream_is_a_failed_response(serve: Serve) -> None:
+    running = serve(FakeAssistant("Yes.", error=EngineError("broken"), fail_after=2))
+    last = list(ask(running, stream=True))[-1]
+    assert last.type == "response.failed" and last.response.status == "failed"
+    assert "broken" in last.response.error.message
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_going_on_from_a_response_evaluates_only_what_is_new(serve: Serve, streams: bool) -> None:
+    running = serve(FakeAssistant("Yes."))
+    first = ask(running, "Hello?", instructions="Be brief.", stream=streams)
+    name = list(first)[-1].response.id if streams else first.id
+    again = ask(running, "So?", instructions="Be brief.", previous_response_id=name)
+    before = running.engine.requests[0].timeline
+    assert again.usage.input_tokens_details.cached_tokens >= len(before) + 3
+    assert running.prompts[1].count("Be brief.") == 1
+    assert "Hello?" in running.prompts[1] and "Yes." in running.prompts[1]
+    kept = running.client.responses.retrieve(again.id)
+    assert kept.output_text == "Yes."
+    running.client.responses.delete(again.id)
+    with pytest.raises(openai.NotFoundError, match="no response"):
+        running.client.responses.retrieve(again.id)
+
+
+def test_what_is_not_stored_cannot_be_gone_on_from(serve: Serve) -> None:
+    running = serve(FakeAssistant("Yes."))
+    reply = ask(running, store=False)
+    with pytest.raises(openai.NotFoundError, match="whole conversation") as raised:
+        ask(running, previous_response_id=reply.id)
+    assert raised.value.param == "previous_response_id"
+
+
+def read(**body: Any) -> Any:
+    return parse_responses(
+        Fields({"input": "Hi", **body}), Service(FakeAssistant(), SamplingDefaults())
+    )
+
+
+def test_items_of_the_assistant_are_one_turn() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"b":1,"a":2}'}
+    items = [
+        {"role": "developer", "content": "Be kind."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go."}]},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+        call,
+        {**call, "call_id": "c2"},
+        {"type": "function_call_output", "call_id": "c1", "output": "1"},
+        {
+            "type": "function_call_output",
+            "call_id": "c2",
+            "output": [
+                {"type": "input_text", "text": "2"},
+                {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="},
+            ],
+        },
+    ]
+    system, user, said, first, second = read(input=items).messages
+    assert (system, user) == (Message("system", "Be kind."), Message("user", "Go."))
+    assert (said.reasoning, said.text) == ("Hm", "I look.")
+    assert [(c.id, c.arguments) for c in said.tool_calls] == [
+        ("c1", '{"b": 1, "a": 2}'),
+        ("c2", '{"b": 1, "a": 2}'),
+    ]
+    assert (first.role, first.tool_call_id, first.name) == ("tool", "c1", "f")
+    assert len(second.images) == 1 and second.text == "2"
+
+
+def test_forms_choices_and_thinking() -> None:
+    form = {"type": "json_schema", "name": "n", "schema": SCHEMA}
+    assert json.loads(read(text={"format": form}).answer.schema) == SCHEMA
+    assert read(text={"format": {"type": "text"}}).answer is None
+    named = read(tools=[TOOL], tool_choice={"type": "function", "name": "get_weather"}).choice
+    assert (named.kind, named.names) == ("required", ("get_weather",))
+    assert read(reasoning={"effort": "none"}).thinking is False
+    assert read(reasoning={"effort": "high"}).thinking is None
+    assert read(tools=[{"type": "web_search"}, TOOL]).tools[0].name == "get_weather"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"input": 5}, "input"),
+        ({"input": [{"type": "strange"}]}, "input[0].type"),
+        ({"input": [{"role": "robot", "content": ""}]}, "input[0].role"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
+            "input[0].content[0].type",
+        ),
+        (
+            {"input": [{"type": "function_call", "name": "f", "arguments": "{"}]},
+            "input[0].arguments",
+        ),
+        ({"background": True}, "background"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"top_logprobs": 30}, "top_logprobs"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.type"),
+    ],
+)
+def test_what_is_wrong_is_named(wrong: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        read(**wrong)
+    assert raised.value.param == param
