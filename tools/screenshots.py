@@ -4,8 +4,9 @@
     python tools/screenshots.py --fake           with a fake engine: for work on the layout
 
 chat.svg is a chat whose second question reuses what is resident; narrow.svg the same at 80x24;
-help.svg the commands; decisions.svg what another system prompt did to that chat; pull.svg the first
-start without a model. --png makes chat.png as well, which the README shows where SVG is not drawn;
+help.svg the commands; decisions.svg what another system prompt did to that chat; pictures.svg two
+questions about screenshots, to the screen reader of tests/data; pull.svg the first start without a
+model. --png makes chat.png as well, which the README shows where SVG is not drawn;
 it needs rsvg-convert.
 """
 
@@ -29,7 +30,10 @@ from ds4tui.assistant import Assistant
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings, load_settings
 from ds4tui.errors import ModelNotFound
+from ds4tui.pictures.paths import quoted
+from ds4tui.tui.graphics import Way
 from ds4tui.tui.messages import Notice
+from ds4tui.tui.previews import Preview
 
 FOLDER = Path(__file__).parent.parent / "screenshots"
 WIDE, NARROW = (120, 40), (80, 24)
@@ -39,6 +43,12 @@ TIMEOUT_S = 120.0
 QUESTIONS = (
     "What is a prefix cache? Answer in two sentences.",
     "Give three reasons to use one, as a list.",
+)
+SCREEN_FOLDER = FOLDER.parent / "tests" / "data" / "screen_reader"
+SCREEN_READER = SCREEN_FOLDER / "mmproj-smollm2-135m-screens-Q8_0.gguf"
+SCREENS = (
+    ("sample_01.png", "Which colour is the background?"),
+    ("sample_04.png", "Is the theme dark or light?"),
 )
 # What the fake engine says; the real model speaks for itself.
 FAKE_ANSWER = "A **prefix cache** keeps what was computed of a prompt.\n\n1. speed\n2. energy\n"
@@ -55,7 +65,7 @@ async def opened(
     settings: Settings, open_model: OpenModel, size: tuple[int, int]
 ) -> AsyncIterator[tuple[Ds4App, Pilot[None]]]:
     store = ConversationStore.in_memory()
-    app = Ds4App(settings, store, open_model, unused, unused)
+    app = Ds4App(settings, store, open_model, unused, unused, way=Way.BLOCKS)
     async with app.run_test(size=size) as pilot:
         yield app, pilot
         await app._leave()
@@ -72,7 +82,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], Any]) -> None:
 
 
 async def ask(app: Ds4App, pilot: Pilot[None], question: str) -> None:
-    app.chat_view.restore(question)
+    app.chat_view._prompt.insert(question)
     await pilot.pause()
     await pilot.press("enter")
     await until(pilot, lambda: app.is_busy)
@@ -118,6 +128,18 @@ async def picture_decisions(app: Ds4App, pilot: Pilot[None]) -> None:
     save(app, "decisions")
 
 
+async def picture_pictures(settings: Settings, open_model: OpenModel) -> None:
+    async with opened(settings, open_model, WIDE) as (app, pilot):
+        await until(pilot, lambda: app._slot.assistant is not None)
+        for name, question in SCREENS:
+            await app.chat_view.add_pictures(quoted(str(SCREEN_FOLDER / name)))
+            await ask(app, pilot, question)
+        await app.chat_view.add_pictures(quoted(str(SCREEN_FOLDER / "sample_03.png")))
+        app.chat_view._prompt.insert("Which button is highlighted?")
+        await until(pilot, lambda: sum(p.is_shown for p in app.query(Preview)) == len(SCREENS))
+        save(app, "pictures")
+
+
 async def picture_first_start(settings: Settings) -> None:
     def nothing_here(name: str, progress: Callable[[str], None]) -> Assistant:
         raise ModelNotFound(f"The model {name} is not on this machine yet.")
@@ -156,6 +178,9 @@ def main() -> None:
         FOLDER.mkdir(exist_ok=True)
         open_model = fake_model if chosen.fake else real_model(settings)
         asyncio.run(picture_chats(settings, open_model))
+        if not chosen.fake:
+            seeing = replace(settings, mmproj=str(SCREEN_READER), temperature=0.0, max_tokens=12)
+            asyncio.run(picture_pictures(seeing, real_model(seeing)))
         asyncio.run(picture_first_start(settings))
     if chosen.png:
         make_png("chat")
