@@ -20,8 +20,8 @@ from ds4tui.library.eyes import Text, beside, require_fitting
 
 if TYPE_CHECKING:
     from ds4tui.engine.models.registry import Model
+    from ds4tui.engine.vision.config import VisionConfig
     from ds4tui.engine.vision.held import HeldImages
-    from ds4tui.engine.vision.recognition import Recogniser
     from ds4tui.engine.vision.seeing import Eyes, Vision
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class Sight:
         encode = partial(tokenizer.encode, special=True)
         text = Text(gguf.architecture, gguf.key(".embedding_length", int, 0))
 
-        def fits(vision: "Recogniser") -> None:
-            require_fitting(vision.name, vision.config, text)
+        def fits(file_name: str, config: "VisionConfig") -> None:
+            require_fitting(file_name, config, text)
 
         if named:
             return cls(name, eyes_of(named, encode, fits), "", True)

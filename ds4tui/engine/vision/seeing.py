@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ds4tui.engine.gguf import GGUFFile
+from ds4tui.engine.vision.config import VisionConfig
 from ds4tui.engine.vision.layout import Encode
 from ds4tui.engine.vision.recognition import Picture, Recogniser
 from ds4tui.errors import ModelError
@@ -43,11 +44,15 @@ class Eyes:
     vision: Recogniser
 
 
+# Raises GGUFError if the encoder of the file so called makes nothing for the text model.
+RequireFitting = Callable[[str, VisionConfig], None]
+
+
 def open_eyes(
-    candidates: Sequence[Path], encode: Encode, require_fitting: Callable[[Recogniser], None]
+    candidates: Sequence[Path], encode: Encode, require_fitting: RequireFitting
 ) -> tuple[Eyes | None, str]:
-    """The first of `candidates` that the text model can use, and why the others are not, in
-    words. `encode` is the model's; `require_fitting` raises GGUFError for what does not fit."""
+    """The first of `candidates` that the text model can use, and why those before it are not, in
+    words. `encode` is the model's."""
     reasons = []
     for path in candidates:
         try:
@@ -63,12 +68,12 @@ def open_eyes(
     return None, " ".join(reasons)
 
 
-def eyes_of(path: Path, encode: Encode, require_fitting: Callable[[Recogniser], None]) -> Eyes:
+def eyes_of(path: Path, encode: Encode, require_fitting: RequireFitting) -> Eyes:
     """Raises ModelNotFound and GGUFError, as GGUFFile.open, Recogniser and `require_fitting`."""
     file = GGUFFile.open(path)
     try:
+        require_fitting(path.name, VisionConfig.of(file))  # by its header, before all of it is read
         vision = Recogniser(file, encode)
-        require_fitting(vision)
     except BaseException:
         file.close()
         raise
