@@ -50,9 +50,8 @@ def dropped(text: str, environment: Mapping[str, str] = os.environ) -> tuple[Pat
     if not may_be_a_drop(text):
         return ()
     for words in _ways(text):
-        found = [_picture(word, None, environment) for word in words]
-        if found and None not in found:
-            return tuple(path for path in found if path is not None)
+        if paths := _pictures(words, environment):
+            return paths
     return ()
 
 
@@ -197,9 +196,16 @@ def _of_address(word: str) -> Iterator[str]:
         yield rest
 
 
-def _picture(word: str, folder: Path | None, environment: Mapping[str, str]) -> Path | None:
-    path = _file(word, folder, environment)
-    return path if path is not None and is_picture(path) else None
+def _pictures(words: Iterable[str], environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The pictures that all of `words` name; () at the first one that names none: a log of paths
+    that somebody pastes may have thousands, and folders may be slow."""
+    paths = []
+    for word in words:
+        path = _file(word, None, environment)
+        if path is None or not is_picture(path):
+            return ()
+        paths.append(path)
+    return tuple(paths)
 
 
 def _file(word: str, folder: Path | None, environment: Mapping[str, str]) -> Path | None:

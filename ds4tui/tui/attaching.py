@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # `@shot.png`, `@"two words.png"`, `@two\ words.png`: at the beginning of a word.
 MENTION = re.compile(r'(?<!\S)@("(?:[^"\\]|\\.)+"|(?:[^\s\\"]|\\.)+)')
+# A file of a network that is gone is never read; the question goes back into the prompt then.
+WAIT_S = 20.0
 _CLOSING = ".,;:!?)"
 Tell = Callable[[Ds4Error], Awaitable[None]]
 
@@ -105,7 +107,10 @@ class Attaching:
         held = Held(text)
         self._target, self._has_failed = held, False
         try:
-            await self._settled.wait()
+            await asyncio.wait_for(self._settled.wait(), WAIT_S)
+        except TimeoutError:
+            self._say(wording.PICTURE_IS_SLOW)
+            return held.text, False
         finally:
             self._target = self._prompt
         with_mentions = await self.with_mentions(held.text)

@@ -18,6 +18,7 @@ NO_CONVERSATION = "There is no conversation to continue yet."
 PASTED_NAME = "pasted.png"
 TAKEN_NAME = "screenshot.png"
 CHOOSE_A_PART = "Choose a part of the screen with the mouse; Esc there leaves."
+PICTURE_IS_SLOW = "The picture is still being read; the question is back in the prompt."
 NAME_HINT = "Names with spaces may stand in quotes; @ in the prompt completes them."
 NO_CAPTURE_HINT = "Install one, or take it with the system's own key and send it with /image."
 
@@ -96,9 +97,11 @@ def not_pulled(name: str) -> Words:
 def open_model(info: ModelInfo | None) -> Words:
     if info is None:
         return "No model is open.", "/model NAME or /model PATH opens one."
+    sight = f" It sees pictures, by {info.vision}." if info.vision else " It sees no pictures."
     return (
         f"{info.name}: {info.architecture}, {info.quantisation}, {info.parameters / 1e6:,.0f}M "
-        f"parameters, {size_words(info.file_bytes)}, {info.context_tokens:,} tokens of context.",
+        f"parameters, {size_words(info.file_bytes)}, {info.context_tokens:,} tokens of context."
+        f"{sight}",
         info.path,
     )
 

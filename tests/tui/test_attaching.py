@@ -133,6 +133,20 @@ async def test_a_question_that_waits_for_a_hanging_clipboard_says_so_and_is_no_l
         assert on.questions == ["see"] and on.prompt.text == "next"
 
 
+async def test_a_question_does_not_wait_for_ever(
+    own_system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ds4tui.tui.attaching.WAIT_S", 0.05)
+    make(own_system, "xclip", f"while [ ! -e {tmp_path}/go ]; do /bin/sleep 0.05; done; exit 1")
+    async with running(seeing()) as on:
+        await on.type("see")
+        await on.press("ctrl+v", "enter")
+        await on.until(lambda: any("is back in the prompt" in t for t in on.toasts))
+        await until_prompt(on, "see")
+        assert on.questions == []
+        (tmp_path / "go").touch()
+
+
 async def test_without_a_picture_ctrl_v_pastes_what_was_copied_here_or_says_why_not(
     own_system: Path,
 ) -> None:
