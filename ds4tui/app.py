@@ -29,7 +29,6 @@ from ds4tui.config import Settings
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
-from ds4tui.pictures.folder import newest_screenshots
 from ds4tui.pictures.paths import quoted
 from ds4tui.tui import commands, wording
 from ds4tui.tui.background import in_thread, on_this_loop
@@ -48,7 +47,7 @@ from ds4tui.tui.panels import PanelView
 from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
 from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.help import HelpScreen
-from ds4tui.tui.screens.picture import PictureScreen
+from ds4tui.tui.screens.picture import choose_picture
 from ds4tui.tui.screens.pull import PullScreen
 from ds4tui.tui.screens.resume import ResumeScreen
 from ds4tui.tui.server_switch import ServerSwitch
@@ -187,11 +186,7 @@ class Ds4App(App[None], inherit_bindings=False):
         if paths:
             await self.chat_view.add_pictures(paths)
             return
-        folder, found = await in_thread("ds4tui-folder", newest_screenshots)
-        if not found:
-            self.notify(wording.no_pictures(folder))
-            return
-        chosen = await self.push_screen_wait(PictureScreen(folder, found))
+        chosen = await choose_picture(self)
         if chosen is not None:
             await self.chat_view.add_pictures(quoted(str(chosen)))
 

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -14,10 +14,21 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from ds4tui.pictures.folder import Listed
+from ds4tui.pictures.folder import Listed, newest_screenshots
+from ds4tui.tui.background import in_thread
 from ds4tui.tui.screens.resume import age_words
 from ds4tui.tui.terminal_text import one_line
+from ds4tui.tui.wording import no_pictures
 from ds4tui.tui.words import QUIET, size_words
+
+
+async def choose_picture(app: App[Any]) -> Path | None:
+    """Let a person choose one of the newest screenshots; None for none. Runs in a worker."""
+    folder, found = await in_thread("ds4tui-folder", newest_screenshots)
+    if not found:
+        app.notify(no_pictures(folder))
+        return None
+    return await app.push_screen_wait(PictureScreen(folder, found))
 
 
 class PictureScreen(ModalScreen[Path | None]):
