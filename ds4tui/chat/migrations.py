@@ -106,6 +106,21 @@ def _images_of_drafts(db: sqlite3.Connection) -> None:
     )
 
 
+def _agents(db: sqlite3.Connection) -> None:
+    # A conversation's `origin` is person or agent, `client` the program that worked on it last,
+    # `tools` JSON: a list of [name, description, parameters]. A message's `client` is the program
+    # that sent it, "" for a person. A chain key (ledger.py) that is NULL is told when it is needed.
+    db.execute("ALTER TABLE conversations ADD COLUMN origin TEXT NOT NULL DEFAULT 'person'")
+    for table, column in (
+        ("conversations", "client"),
+        ("conversations", "tools"),
+        ("messages", "client"),
+    ):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE messages ADD COLUMN chain_key BLOB")
+    db.execute("CREATE INDEX messages_by_chain_key ON messages (chain_key)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
@@ -113,6 +128,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("0004_tool_calls", _tool_calls),
     ("0005_places_of_images", _places_of_images),
     ("0006_images_of_drafts", _images_of_drafts),
+    ("0007_agents", _agents),
 )
 
 

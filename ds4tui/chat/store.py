@@ -9,28 +9,43 @@ for the disk or for another process (up to the busy timeout), so the app calls i
 Whatever sqlite objects to arrives as StoreError, naming the file and what to do.
 """
 
-import json
 import logging
 import sqlite3
-import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import EllipsisType
+from typing import Any
 
 from ds4tui.chat import attachments
-from ds4tui.chat.messages import Image, Message, ToolCall
+from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, applied_names, migrate
 from ds4tui.chat.store_errors import explain
-from ds4tui.errors import StoreError
+from ds4tui.chat.store_rows import (
+    COLUMNS,
+    PATH_SQL,
+    checked,
+    insert,
+    is_on_path,
+    pack_calls,
+    pack_ids,
+    pack_stats,
+    pack_tools,
+    row_id,
+    storable,
+    stored_all,
+    touch,
+    unpack_tools,
+)
+from ds4tui.chat.store_rows import STATUSES as STATUSES  # exported with what they describe
+from ds4tui.chat.store_rows import MessageStatus as MessageStatus
+from ds4tui.chat.store_rows import StoredMessage as StoredMessage
+from ds4tui.errors import ConversationWentOn, StoreError
 
 log = logging.getLogger(__name__)
-
-MessageStatus = Literal["complete", "partial", "cancelled", "failed"]
-STATUSES: tuple[str, ...] = get_args(MessageStatus)
 
 # Stands in the header of every database we made ("ds4t"): a foreign file is left alone.
 APPLICATION_ID = 0x64733474
@@ -39,22 +54,6 @@ BUSY_TIMEOUT_S = 5.0
 TITLE_CHARS = 80
 
 _EMPTY_APPLICATION_ID = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message where it stands in its tree.
-
-    `status`: complete; partial (the process ended while it was streaming); cancelled (stopped
-    by the person); failed. `stats` is what the front-end put there (JSON values).
-    """
-
-    id: int
-    parent_id: int | None
-    message: Message
-    status: MessageStatus
-    stats: dict[str, Any] | None
-    created_at: float  # seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,9 @@ class Conversation:
     system: str
     leaf_id: int | None
     path: tuple[StoredMessage, ...] = ()
+    origin: str = "person"  # who began it: person | agent
+    client: str = ""  # the program that began it or worked on it last; "": none did
+    tools: tuple[Tool, ...] = ()  # what the program offered to the model last
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,18 @@ class ConversationSummary:
     model: str
     messages: int  # in the whole tree
     updated_at: float  # seconds since the epoch
+    origin: str = "person"  # person | agent
+    client: str = ""  # the program that began it or worked on it last; "": none did
+
+
+@dataclass(frozen=True, slots=True)
+class PathEnd:
+    """How a path goes on: the `messages` behind a known one, or all if it `is_known` no more."""
+
+    is_known: bool
+    leaf_id: int | None
+    messages: tuple[StoredMessage, ...]
+    used_s: float  # when the conversation changed last, in seconds since the epoch
 
 
 def title_of(text: str) -> str:
@@ -127,21 +141,27 @@ class ConversationStore:
 
     # Conversations
 
-    def create(self, title: str = "", model: str = "", system: str = "") -> Conversation:
+    def create(
+        self,
+        title: str = "",
+        model: str = "",
+        system: str = "",
+        tools: Sequence[Tool] = (),
+    ) -> Conversation:
         now = time.time()
-        with self._transaction() as db:
+        with self.transaction() as db:
             cursor = db.execute(
-                "INSERT INTO conversations (title, model, system, created_at, updated_at)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (_storable(title), model, _storable(system), now, now),
+                "INSERT INTO conversations (title, model, system, created_at, updated_at, tools)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (storable(title), model, storable(system), now, now, pack_tools(tools)),
             )
-            return Conversation(_row_id(cursor), title, model, system, None)
+            return Conversation(row_id(cursor), title, model, system, None, tools=tuple(tools))
 
     def list(self, limit: int = 100, offset: int = 0) -> tuple[ConversationSummary, ...]:
         """Conversations that hold a message, the one used last first."""
         with self._reading() as db:
             rows = db.execute(
-                "SELECT c.id, c.title, c.model, count(m.id), c.updated_at"
+                "SELECT c.id, c.title, c.model, count(m.id), c.updated_at, c.origin, c.client"
                 " FROM conversations c JOIN messages m ON m.conversation_id = c.id"
                 " GROUP BY c.id ORDER BY c.updated_at DESC, c.id DESC LIMIT ? OFFSET ?",
                 (limit, offset),
@@ -157,18 +177,64 @@ class ConversationStore:
         """Raises StoreError if there is no such conversation."""
         with self._reading() as db:
             head = self._head(db, conversation_id)
-            path = _stored_all(db, db.execute(_PATH_SQL, (head.leaf_id,)).fetchall())
-        return Conversation(head.id, head.title, head.model, head.system, head.leaf_id, path)
+            path = stored_all(
+                db, db.execute(PATH_SQL, {"leaf": head.leaf_id, "after": 0}).fetchall()
+            )
+        return replace(head, path=path)
+
+    def after(self, conversation_id: int, message_id: int | None) -> "PathEnd":
+        """How the shown path goes on behind `message_id` (None: from its beginning)."""
+        with self._reading() as db:
+            head = self._head(db, conversation_id)
+            is_known = is_on_path(db, message_id, head.leaf_id)
+            after = (message_id or 0) if is_known else 0
+            rows = db.execute(PATH_SQL, {"leaf": head.leaf_id, "after": after}).fetchall()
+            return PathEnd(is_known, head.leaf_id, stored_all(db, rows), self._used_s(db, head.id))
+
+    def message(self, message_id: int) -> StoredMessage:
+        """Raises StoreError if there is no such message."""
+        with self._reading() as db:
+            rows = db.execute(f"SELECT {COLUMNS} FROM messages m WHERE m.id = ?", (message_id,))
+            found = stored_all(db, rows.fetchall())
+        if not found:
+            raise StoreError(f"{self.path} has no message {message_id}.")
+        return found[0]
+
+    @property
+    def version(self) -> int:
+        """Another number whenever another process has changed the file since it was asked last;
+        costs microseconds."""
+        with self._lock:
+            try:
+                return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+            except sqlite3.Error as exc:
+                raise explain(self.path, exc) from exc
 
     def rename(self, conversation_id: int, title: str) -> None:
-        self._change(conversation_id, "title", _storable(title))
+        self._change(conversation_id, "title", storable(title))
 
     def set_system(self, conversation_id: int, system: str) -> None:
-        self._change(conversation_id, "system", _storable(system))
+        with self.transaction() as db:
+            self._set(db, conversation_id, "system", storable(system))
+            # It stands before all messages: the ledger tells their keys anew.
+            db.execute(
+                "UPDATE messages SET chain_key = NULL WHERE conversation_id = ?",
+                (conversation_id,),
+            )
 
     def set_leaf(self, conversation_id: int, message_id: int | None) -> None:
         """Choose the path that is shown; None goes back to before the first message."""
         self._change(conversation_id, "leaf_id", message_id)
+
+    def replace_leaf(self, conversation_id: int, expected: int | None, to: int | None) -> bool:
+        """`set_leaf`, unless the path ends elsewhere than at `expected` by now: another app or an
+        agent went on, and nobody's turn is hidden by somebody who does not know of it. Whether
+        it was set."""
+        with self.transaction() as db:
+            is_expected = self._head(db, conversation_id).leaf_id == expected
+            if is_expected:
+                self._set(db, conversation_id, "leaf_id", to)
+        return is_expected
 
     # Messages
 
@@ -184,23 +250,34 @@ class ConversationStore:
 
         The leaf stays where it is. Raises StoreError if the parent is of another conversation.
         """
-        with self._transaction() as db:
-            return self._insert(db, conversation_id, parent_id, message, status, stats)
+        with self.transaction() as db:
+            touch(db, conversation_id)
+            return insert(db, conversation_id, parent_id, message, status, stats)
 
     def begin_turn(
-        self, conversation_id: int, parent_id: int | None, question: Message
+        self,
+        conversation_id: int,
+        parent_id: int | None,
+        question: Message,
+        expected_leaf: "int | None | EllipsisType" = ...,
     ) -> tuple[int, int]:
         """Keep a question before work on it starts, with an empty partial answer as the leaf.
 
-        Returns the ids of the question and of the answer.
+        Returns the ids of the question and of the answer. With an `expected_leaf`, raises
+        ConversationWentOn if the path ends elsewhere by now; nothing is kept then.
         """
         answer = Message("assistant", "")
-        with self._transaction() as db:
-            asked = self._insert(db, conversation_id, parent_id, question, "complete", None)
-            answered = self._insert(db, conversation_id, asked, answer, "partial", None)
+        with self.transaction() as db:
+            if expected_leaf is not ... and (
+                self._head(db, conversation_id).leaf_id != expected_leaf
+            ):
+                raise ConversationWentOn
+            asked = insert(db, conversation_id, parent_id, question, "complete")
+            answered = insert(db, conversation_id, asked, answer, "partial")
             db.execute(
                 "UPDATE conversations SET leaf_id = ? WHERE id = ?", (answered, conversation_id)
             )
+            touch(db, conversation_id)
         return asked, answered
 
     def update_message(
@@ -215,46 +292,47 @@ class ConversationStore:
     ) -> None:
         """Write what is known of a message by now, whole."""
         values = (
-            _storable(text),
-            _pack_ids(sampled_ids),
-            _checked(status),
-            _pack_stats(stats),
-            _storable(reasoning),
-            _pack_calls(tool_calls),
+            storable(text),
+            pack_ids(sampled_ids),
+            checked(status),
+            pack_stats(stats),
+            storable(reasoning),
+            pack_calls(tool_calls),
         )
-        with self._transaction() as db:
+        with self.transaction() as db:
             cursor = db.execute(
                 "UPDATE messages SET text = ?, sampled_ids = ?, status = ?, stats = ?,"
-                " reasoning = ?, tool_calls = ? WHERE id = ? RETURNING conversation_id",
+                " reasoning = ?, tool_calls = ?, chain_key = NULL WHERE id = ?"
+                " RETURNING conversation_id",
                 (*values, message_id),
             )
             row = cursor.fetchone()
             if row is None:
                 raise StoreError(f"{self.path} has no message {message_id}.")
-            self._touch(db, row[0])
+            touch(db, row[0])
 
     def children(self, message_id: int | None, conversation_id: int) -> tuple[StoredMessage, ...]:
         """The continuations of a message, oldest first; of None: the first messages."""
         with self._reading() as db:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM messages m"
+                f"SELECT {COLUMNS} FROM messages m"
                 " WHERE m.conversation_id = ? AND m.parent_id IS ? ORDER BY m.id",
                 (conversation_id, message_id),
             ).fetchall()
-            return _stored_all(db, rows)
+            return stored_all(db, rows)
 
     # The draft
 
     def keep_draft(self, draft: Message) -> None:
         """Keep what was typed (its text and images) and not sent when the app ended."""
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO draft VALUES (1, ?)", (_storable(draft.text),))
+        with self.transaction() as db:
+            db.execute("INSERT OR REPLACE INTO draft VALUES (1, ?)", (storable(draft.text),))
             attachments.keep_of_draft(db, draft.images)
 
     def take_draft(self) -> Message:
         """What `keep_draft` kept, once: it belongs to the app that asks first. Else an empty
         message."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             row = db.execute("DELETE FROM draft RETURNING text").fetchone()
             images = attachments.take_of_draft(db)
         return Message("user", str(row[0]) if row else "", images=images)
@@ -310,11 +388,12 @@ class ConversationStore:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._transaction("DEFERRED") as db:  # needs no write lock
+        with self.transaction("DEFERRED") as db:  # needs no write lock
             yield db
 
     @contextmanager
-    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+    def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """For what belongs to the store and has its own module (ledger.py)."""
         with self._lock:
             try:
                 # Immediate: a lock that cannot be had is met here and not half-way.
@@ -337,133 +416,25 @@ class ConversationStore:
 
     def _head(self, db: sqlite3.Connection, conversation_id: int) -> Conversation:
         row = db.execute(
-            "SELECT id, title, model, system, leaf_id FROM conversations WHERE id = ?",
+            "SELECT id, title, model, system, leaf_id, origin, client, tools"
+            " FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
             raise StoreError(f"{self.path} has no conversation {conversation_id}.")
-        return Conversation(*row)
+        *told, origin, client, tools = row
+        return Conversation(*told, (), origin, client, unpack_tools(tools))
+
+    def _used_s(self, db: sqlite3.Connection, conversation_id: int) -> float:
+        row = db.execute("SELECT updated_at FROM conversations WHERE id = ?", (conversation_id,))
+        return float(row.fetchone()[0])
 
     def _change(self, conversation_id: int, column: str, value: str | int | None) -> None:
-        with self._transaction() as db:
-            self._head(db, conversation_id)
-            db.execute(
-                f"UPDATE conversations SET {column} = ? WHERE id = ?", (value, conversation_id)
-            )
+        with self.transaction() as db:
+            self._set(db, conversation_id, column, value)
 
-    def _touch(self, db: sqlite3.Connection, conversation_id: int) -> None:
-        db.execute(
-            "UPDATE conversations SET updated_at = ? WHERE id = ?", (time.time(), conversation_id)
-        )
-
-    def _insert(
-        self,
-        db: sqlite3.Connection,
-        conversation_id: int,
-        parent_id: int | None,
-        message: Message,
-        status: MessageStatus,
-        stats: dict[str, Any] | None,
-    ) -> int:
-        values = (
-            conversation_id,
-            parent_id,
-            message.role,
-            _storable(message.text),
-            _pack_ids(message.sampled_ids),
-            _checked(status),
-            _pack_stats(stats),
-            time.time(),
-            _storable(message.reasoning),
-            _pack_calls(message.tool_calls),
-            _storable(message.tool_call_id),
-            _storable(message.name),
-        )
-        cursor = db.execute(
-            "INSERT INTO messages (conversation_id, parent_id, role, text, sampled_ids, status,"
-            " stats, created_at, reasoning, tool_calls, tool_call_id, name)"
-            f" VALUES ({', '.join('?' * len(values))})",
-            values,
-        )
-        message_id = _row_id(cursor)
-        attachments.keep(db, message_id, message.images)
-        self._touch(db, conversation_id)
-        return message_id
-
-
-_COLUMNS = (
-    "m.id, m.parent_id, m.role, m.text, m.sampled_ids, m.status, m.stats, m.created_at,"
-    " m.reasoning, m.tool_calls, m.tool_call_id, m.name"
-)
-# A parent is always older than its child, so the path in order of ids is the path in order.
-_PATH_SQL = f"""
-    WITH RECURSIVE path (id) AS (
-        SELECT ?
-        UNION ALL
-        SELECT m.parent_id FROM messages m JOIN path ON m.id = path.id
-        WHERE m.parent_id IS NOT NULL
-    )
-    SELECT {_COLUMNS} FROM messages m JOIN path ON m.id = path.id ORDER BY m.id
-"""
-
-
-def _row_id(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None  # an INSERT into a rowid table always has one
-    return cursor.lastrowid
-
-
-def _checked(status: str) -> str:
-    if status not in STATUSES:
-        raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
-    return status
-
-
-def _storable(text: str) -> str:
-    """`text` with lone surrogates (undecodable input) replaced: sqlite keeps UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _pack_ids(ids: Sequence[int] | None) -> bytes | None:
-    return None if ids is None else struct.pack(f"<{len(ids)}i", *ids)  # int32, little-endian
-
-
-def _unpack_ids(blob: bytes | None) -> tuple[int, ...] | None:
-    return None if blob is None else struct.unpack(f"<{len(blob) // 4}i", blob)
-
-
-def _pack_stats(stats: dict[str, Any] | None) -> str | None:
-    return None if stats is None else json.dumps(stats)
-
-
-def _pack_calls(calls: Sequence[ToolCall]) -> str:
-    told = [[_storable(part) for part in (c.id, c.name, c.arguments)] for c in calls]
-    return json.dumps(told, ensure_ascii=False) if told else ""
-
-
-def _unpack_calls(text: str) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(*parts) for parts in json.loads(text)) if text else ()
-
-
-def _stored_all(
-    db: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
-) -> tuple[StoredMessage, ...]:
-    images = attachments.images_of(db, [row[0] for row in rows])
-    return tuple(_stored(row, images.get(row[0], ())) for row in rows)
-
-
-def _stored(row: tuple[Any, ...], images: tuple[Image, ...]) -> StoredMessage:
-    id_, parent_id, role, text, blob, status, stats, created_at, *told = row
-    reasoning, calls, tool_call_id, name = told
-    message = Message(
-        role,
-        text,
-        _unpack_ids(blob),
-        reasoning,
-        _unpack_calls(calls),
-        tool_call_id,
-        name,
-        images,
-    )
-    return StoredMessage(
-        id_, parent_id, message, status, None if stats is None else json.loads(stats), created_at
-    )
+    def _set(
+        self, db: sqlite3.Connection, conversation_id: int, column: str, value: str | int | None
+    ) -> None:
+        self._head(db, conversation_id)
+        db.execute(f"UPDATE conversations SET {column} = ? WHERE id = ?", (value, conversation_id))

@@ -341,6 +341,7 @@ class ChatView(Vertical):
         self.run_worker(self._attaching.begun(self._attaching.drop(event.text)))
 
     def _say_for_a_moment(self, words: str) -> None:
+        self.app.clear_notifications()  # a reason that is told again must not pile up
         self.notify(words, severity="warning", timeout=TOLD_S)
 
     @on(Prompt.Scroll)

@@ -431,6 +431,12 @@ async def test_a_screenshot_that_was_left_or_cannot_be_taken_is_told(own_system:
 # A model that sees nothing
 
 
+async def told(on: Driver) -> None:
+    """Wait until the refusal is told, once, and put it away."""
+    await on.until(lambda: on.toasts == [REFUSAL], "the refusal")
+    on.app.clear_notifications()
+
+
 async def test_a_text_model_refuses_every_way_in_at_once_and_keeps_the_prompt(
     own_system: Path, shot: Path
 ) -> None:
@@ -438,22 +444,31 @@ async def test_a_text_model_refuses_every_way_in_at_once_and_keeps_the_prompt(
     async with running(blind()) as on:
         await on.type("draft ")
         await on.press("ctrl+v")
-        await on.until(lambda: on.toasts == [REFUSAL])
+        await told(on)
         await paste(on, str(shot))
-        await on.until(lambda: on.toasts == [REFUSAL] * 2)
+        await told(on)
         assert on.prompt.text == f"draft {shot}"
         on.prompt.put("see @shot.png")
         await on.press("enter")
-        await on.until(lambda: on.toasts == [REFUSAL] * 3)
+        await told(on)
         await until_prompt(on, "see @shot.png")
         on.prompt.put("/image shot.png")
         await on.press("enter")
-        await on.until(lambda: on.toasts == [REFUSAL] * 4)
+        await told(on)
         await until_prompt(on, "/image shot.png")
         on.prompt.put("/screenshot")
         await on.press("enter")
-        await on.until(lambda: on.toasts == [REFUSAL] * 5)
+        await told(on)
         assert on.questions == []
+
+
+async def test_a_refusal_does_not_pile_up(shot: Path) -> None:
+    async with running(blind()) as on:
+        for _ in range(3):
+            on.prompt.put("see @shot.png")
+            await on.press("enter")
+            await until_prompt(on, "see @shot.png")
+        assert on.toasts == [REFUSAL]
 
 
 async def test_pictures_wait_for_a_model_that_is_opened_and_are_told_what_they_cost(
