@@ -11,6 +11,7 @@
     │   └── TemplateError    the chat template failed (names the line)
     ├── DownloadError        `pull` failed; what was fetched is kept    exit 2 for a wrong name
     ├── StoreError           the conversation database cannot be used
+    ├── ConversationWentOn   another app or an agent added to it meanwhile
     └── EngineError          the engine failed at work                     exit 1, HTTP 500
         ├── OutOfMemory      predicted or met (both numbers)
         └── EngineClosed     the engine stopped before the job was done
@@ -101,6 +102,16 @@ class DownloadError(Ds4Error):
 
 class StoreError(Ds4Error):
     pass
+
+
+class ConversationWentOn(Ds4Error):
+    """What is shown of a conversation is not its end any more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This conversation went on elsewhere, in another app or by an agent.",
+            "What is new in it is shown now; Enter sends your question, which is in the prompt.",
+        )
 
 
 class EngineError(Ds4Error):

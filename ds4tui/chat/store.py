@@ -159,27 +159,23 @@ class ConversationStore:
 
     def list(self, limit: int = 100, offset: int = 0) -> tuple[ConversationSummary, ...]:
         """Conversations that hold a message, the one used last first."""
-        with self._reading() as db:
-            rows = db.execute(
-                "SELECT c.id, c.title, c.model, count(m.id), c.updated_at, c.origin, c.client"
-                " FROM conversations c JOIN messages m ON m.conversation_id = c.id"
-                " GROUP BY c.id ORDER BY c.updated_at DESC, c.id DESC LIMIT ? OFFSET ?",
-                (limit, offset),
-            ).fetchall()
-        return tuple(ConversationSummary(*row) for row in rows)
+        return self._listed("", limit, offset)
 
     def latest(self) -> ConversationSummary | None:
-        """The conversation used last; None for an empty store."""
-        found = self.list(limit=1)
+        """The conversation used last among those that a person wrote in; None if there is none."""
+        by_person = (
+            "WHERE EXISTS (SELECT 1 FROM messages p"
+            " WHERE p.conversation_id = c.id AND p.client = '')"
+        )
+        found = self._listed(by_person, 1, 0)
         return found[0] if found else None
 
     def load(self, conversation_id: int) -> Conversation:
         """Raises StoreError if there is no such conversation."""
         with self._reading() as db:
             head = self._head(db, conversation_id)
-            path = stored_all(
-                db, db.execute(PATH_SQL, {"leaf": head.leaf_id, "after": 0}).fetchall()
-            )
+            rows = db.execute(PATH_SQL, {"leaf": head.leaf_id, "after": 0}).fetchall()
+            path = stored_all(db, rows)
         return replace(head, path=path)
 
     def after(self, conversation_id: int, message_id: int | None) -> "PathEnd":
@@ -259,7 +255,7 @@ class ConversationStore:
         conversation_id: int,
         parent_id: int | None,
         question: Message,
-        expected_leaf: "int | None | EllipsisType" = ...,
+        expected_leaf: "int | EllipsisType | None" = ...,
     ) -> tuple[int, int]:
         """Keep a question before work on it starts, with an empty partial answer as the leaf.
 
@@ -338,6 +334,16 @@ class ConversationStore:
         return Message("user", str(row[0]) if row else "", images=images)
 
     # Inside
+
+    def _listed(self, which: str, limit: int, offset: int) -> tuple[ConversationSummary, ...]:
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT c.id, c.title, c.model, count(m.id), c.updated_at, c.origin, c.client"
+                f" FROM conversations c JOIN messages m ON m.conversation_id = c.id {which}"
+                " GROUP BY c.id ORDER BY c.updated_at DESC, c.id DESC LIMIT ? OFFSET ?",
+                (limit, offset),
+            ).fetchall()
+        return tuple(ConversationSummary(*row) for row in rows)
 
     def _connect(self, busy_timeout_s: float) -> sqlite3.Connection:
         db: sqlite3.Connection | None = None
@@ -422,8 +428,9 @@ class ConversationStore:
         ).fetchone()
         if row is None:
             raise StoreError(f"{self.path} has no conversation {conversation_id}.")
-        *told, origin, client, tools = row
-        return Conversation(*told, (), origin, client, unpack_tools(tools))
+        id_, title, model, system, leaf_id, origin, client, tools = row
+        told = unpack_tools(tools)
+        return Conversation(id_, title, model, system, leaf_id, (), origin, client, told)
 
     def _used_s(self, db: sqlite3.Connection, conversation_id: int) -> float:
         row = db.execute("SELECT updated_at FROM conversations WHERE id = ?", (conversation_id,))

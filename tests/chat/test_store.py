@@ -16,7 +16,7 @@ from ds4tui.chat.messages import Image, Message, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, migrate
 from ds4tui.chat.store import STATUSES, ConversationStore, title_of
 from ds4tui.chat.store_errors import explain
-from ds4tui.errors import StoreError
+from ds4tui.errors import ConversationWentOn, StoreError
 from tests.scale import scaled
 
 Opener = Callable[..., ConversationStore]
@@ -529,3 +529,34 @@ def test_a_draft_comes_back_once_with_its_images(opened: Opener, path: Path) -> 
     assert store.take_draft() == Message("user", "")
     store.keep_draft(Message("user", "", images=(Image(b"one"),)))
     assert store.take_draft().images == (Image(b"one"),)
+
+
+def test_a_leaf_is_replaced_only_where_nobody_moved_it(opened: Opener, path: Path) -> None:
+    mine, other = opened(path), opened(path)
+    chat = mine.create()
+    first = mine.begin_turn(chat.id, None, user("q"), expected_leaf=None)
+    other_turn = other.begin_turn(chat.id, first[1], user("theirs"), expected_leaf=first[1])
+    with pytest.raises(ConversationWentOn):
+        mine.begin_turn(chat.id, first[1], user("mine"), expected_leaf=first[1])
+    assert not mine.replace_leaf(chat.id, first[1], None)
+    assert [m.message.text for m in mine.load(chat.id).path] == ["q", "", "theirs", ""]
+    assert mine.replace_leaf(chat.id, other_turn[1], first[1])
+    assert mine.load(chat.id).leaf_id == first[1]
+
+
+def test_what_is_new_behind_a_message_is_told_and_whether_it_is_still_shown(
+    opened: Opener, path: Path
+) -> None:
+    mine, other = opened(path), opened(path)
+    chat = mine.create()
+    asked, answered = mine.begin_turn(chat.id, None, user("q"))
+    version = mine.version
+    assert mine.after(chat.id, answered).messages == () and mine.version == version
+    other.begin_turn(chat.id, answered, user("theirs"))
+    assert mine.version != version
+    end = mine.after(chat.id, answered)
+    assert end.is_known and [m.message.text for m in end.messages] == ["theirs", ""]
+    assert end.leaf_id == end.messages[-1].id
+    other.set_leaf(chat.id, asked)
+    end = mine.after(chat.id, answered)
+    assert not end.is_known and [m.message.text for m in end.messages] == ["q"]
