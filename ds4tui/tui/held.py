@@ -13,6 +13,7 @@ from ds4tui.tui.words import (
     cut,
     percent,
     row,
+    seconds_words,
     section,
     short_count,
     size_words,
@@ -93,6 +94,21 @@ def _snapshot_rows(stats: EngineStats) -> list[Content]:
     if worst:
         rows.append(row("an edit", f"replays {worst:,} at most"))
     return rows
+
+
+def pictures_section(stats: EngineStats, width: int) -> Content | None:
+    """What was seen, and whose vectors are held so that it is not seen again; None if nothing
+    was."""
+    if not (stats.images_encoded or stats.images_held):
+        return None
+    last = f", last in {seconds_words(stats.last_encode_ms)}" if stats.last_encode_ms else ""
+    budget = f" of {size_words(stats.images_budget_bytes)}" if stats.images_budget_bytes else ""
+    return section(
+        "Pictures",
+        row("seen", f"{stats.images_encoded:,}{last}"),
+        row("held", f"{stats.images_held:,} · {size_words(stats.images_bytes)}{budget}"),
+        Content.styled(cut(f"by {one_line(stats.encoder)}", width), QUIET),
+    )
 
 
 def sessions_section(stats: EngineStats, width: int) -> Content | None:

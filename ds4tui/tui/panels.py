@@ -16,6 +16,7 @@ from ds4tui.tui.disk import disk_rows
 from ds4tui.tui.held import (
     held_section,
     notes_section,
+    pictures_section,
     resident_section,
     sessions_section,
     tripwire_section,
@@ -175,6 +176,7 @@ def kv_panel(view: PanelView, width: int) -> Content:
             _decision_section(stats),
             sessions_section(stats, width),
             held_section(stats, width),
+            pictures_section(stats, width),
             disk_rows(stats),
             notes_section(stats),
             _speed_section(stats, width),

@@ -186,3 +186,14 @@ def test_pictures_are_told_while_they_are_seen_and_after() -> None:
     assert encoding_words(seen) == "picture 1 of 2 is seen: shot.png, 0.85 s"
     usage = Usage(300, 0, 300, 3, 900.0, 400.0, 10.0, encode_ms=412.0)
     assert "0 cached · pictures 0.41 s · decode 3" in usage_words(usage, "stop")
+
+
+def test_the_panel_tells_of_pictures_once_one_was_seen() -> None:
+    assert "Pictures" not in kv_panel(PanelView(replace(STATS, encoder="mmproj.gguf")), 32).plain
+    seen = replace(
+        STATS, encoder="mmproj-of-a-very-long-name-Q8_0.gguf", images_encoded=2, images_held=1,
+        images_bytes=590_000, images_budget_bytes=64_000_000, last_encode_ms=4290.0,
+    )  # fmt: skip
+    text = kv_panel(PanelView(seen), 32).plain
+    assert "seen      2, last in 4.29 s" in text and "held      1 · 590 kB of 64.0 MB" in text
+    assert "by mmproj-of-a-very-long-name-Q…" in text
