@@ -3,7 +3,8 @@
 One of its messages may hold results of tools and words of the person: results become messages
 of their own, in their order. Fields that change nothing here (`cache_control`, `metadata`,
 `service_tier`, betas) are ignored; those that would change the answer and cannot be obeyed are
-refused.
+refused. `context_management` asks that old parts of a long history be left out: none are, and the
+reply says so (`applied_edits` is empty). Nothing is lost by that, and what is resident stays so.
 """
 
 import json
@@ -36,7 +37,9 @@ def read_message_request(body: bytes, service: Service) -> tuple[Call, MessagesD
     fields = Fields(parse_object(body))
     call = parse_messages(fields, service)
     return call, MessagesDialect(
-        service.assistant.info.name, counts_cache=b'"cache_control"' in body
+        service.assistant.info.name,
+        counts_cache=b'"cache_control"' in body,
+        edits_context=fields.child("context_management") is not None,
     )
 
 
@@ -63,7 +66,7 @@ def parse_messages(fields: Fields, service: Service, counting: bool = False) -> 
 
 
 def _refuse_unsupported(fields: Fields) -> None:
-    for name in ("mcp_servers", "container", "context_management"):
+    for name in ("mcp_servers", "container"):
         if fields.get(name):
             path = fields.path(name)
             raise RequestError(f"{path} is not supported.", path, "Leave the field out.")

@@ -32,10 +32,12 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 
 @dataclass
 class MessagesDialect:
-    """A server.reply.Dialect for one request. `counts_cache`: it asked for caching."""
+    """A server.reply.Dialect for one request. `counts_cache`: it asked for caching,
+    `edits_context`: it asked for edits of its history, of which none is made."""
 
     model: str
     counts_cache: bool = False
+    edits_context: bool = False
     id: str = field(default_factory=lambda: f"msg_{uuid.uuid4().hex}")
     _open: str = ""  # type of the block that is open
     _index: int = -1  # of the latest block
@@ -45,8 +47,14 @@ class MessagesDialect:
         return {
             **self._head(_blocks(reply), reply.end.finished.usage),
             **_stop(reply.end),
-            "kv": kv_json(reply.end.decision),
+            **self._more(reply.end),
         }
+
+    def _more(self, end: Ending) -> dict[str, Any]:
+        edits: dict[str, Any] = (
+            {"context_management": {"applied_edits": []}} if self.edits_context else {}
+        )
+        return {**edits, "kv": kv_json(end.decision)}
 
     def _head(self, content: list[Any], usage: Usage) -> dict[str, Any]:
         return {
@@ -95,7 +103,7 @@ class MessagesDialect:
     def ended(self, choice: int, end: Ending) -> Iterable[bytes]:
         yield from self._close()
         usage = self._usage(end.finished.usage)
-        yield _frame("message_delta", delta=_stop(end), usage=usage, kv=kv_json(end.decision))
+        yield _frame("message_delta", delta=_stop(end), usage=usage, **self._more(end))
 
     def closing(self, ends: Sequence[Ending]) -> Iterable[bytes]:
         yield _frame("message_stop")

@@ -20,6 +20,7 @@ from ds4tui.server.requestlog import RequestLog
 from ds4tui.server.service import KEEP_ALIVE_S, Service
 
 ROUTES = (
+    Route("/", endpoints.root, methods=["GET"]),
     Route("/health", endpoints.health, methods=["GET"]),
     Route("/v1/models", endpoints.list_models, methods=["GET"]),
     Route("/v1/models/{model_id:path}", endpoints.one_model, methods=["GET"]),

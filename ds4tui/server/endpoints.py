@@ -20,6 +20,12 @@ def json_response(value: Mapping[str, Any], status: int = 200) -> Response:
     return Response(json_bytes(value), status, media_type="application/json")
 
 
+async def root(request: Request) -> Response:
+    """For whoever looks whether anything is here; Claude Code does so before it asks."""
+    service = Service.of(request)
+    return json_response({"server": "ds4tui", "model": service.assistant.info.name})
+
+
 async def health(request: Request) -> Response:
     """200 while requests can be answered, 503 before and after."""
     state = Service.of(request).assistant.stats.state

@@ -293,3 +293,19 @@ def test_an_error_in_a_stream_is_an_event(serve: Serve) -> None:
     with client(running) as connected, pytest.raises(anthropic.APIStatusError, match="broken"):
         with connected.messages.stream(model="fake", max_tokens=9, messages=HELLO) as stream:
             list(stream)
+
+
+def test_edits_of_the_history_are_not_made_and_that_is_said(serve: Serve) -> None:
+    """Claude Code asks for them with every request."""
+    running = serve()
+    edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    asked: dict[str, Any] = {"model": "fake", "max_tokens": 50, "messages": HELLO}
+    with client(running) as connected:
+        told = connected.messages.create(**asked, extra_body={"context_management": edits})
+        assert told.model_extra["context_management"] == {"applied_edits": []}
+        assert "context_management" not in (connected.messages.create(**asked).model_extra or {})
+        more = {"context_management": edits}
+        events = list(connected.messages.create(**asked, stream=True, extra_body=more))
+    ended = next(event for event in events if event.type == "message_delta")
+    assert ended.model_extra["context_management"] == {"applied_edits": []}
+    assert len(set(running.prompts)) == 1

@@ -152,6 +152,12 @@ def test_paths_are_taken_as_they_are(serve: Serve, path: str) -> None:
     assert serve().get(path).status == 404
 
 
+def test_the_root_tells_who_is_here(serve: Serve) -> None:
+    running = serve()
+    assert running.get("/").json == {"server": "ds4tui", "model": "fake"}
+    assert running.ask("HEAD", "/").status == 200
+
+
 def test_health_and_cache(serve: Serve) -> None:
     running = serve(FakeAssistant("Yes."))
     assert running.get("/health").json == {"status": "ok"}
