@@ -1,8 +1,8 @@
 """POST /v1/responses: OpenAI's newer dialect in, a Call out.
 
 What a model says in one go comes back as several items (reasoning, a message, calls); together
-they are one turn of the assistant again. Tools that run at OpenAI, and free-form ones, are not
-offered to the model; fields that change nothing here are ignored.
+they are one turn of the assistant again. Tools that run at OpenAI are not offered to the model;
+fields that change nothing here are ignored.
 """
 
 import json
@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, ToolChoice
-from ds4tui.chat.messages import Message, Role, Tool, ToolCall
-from ds4tui.chat.tools import canonical_arguments
+from ds4tui.chat.messages import Message, Role
 from ds4tui.errors import RequestError
 from ds4tui.server.body import parse_object
 from ds4tui.server.call import Call
@@ -20,6 +19,7 @@ from ds4tui.server.content import Content
 from ds4tui.server.fields import Fields, whole_characters
 from ds4tui.server.images import require_few
 from ds4tui.server.responses_reply import Echo, ResponsesDialect
+from ds4tui.server.responses_tools import joined_name, read_call, read_tools
 from ds4tui.server.service import Service
 
 _ROLES: dict[str, Role] = {
@@ -43,7 +43,8 @@ def read_response_request(body: bytes, service: Service) -> tuple[Call, Response
     # Instructions are of one response: they are not carried over to the next.
     said = call.messages[1:] if fields.text("instructions") else call.messages
     keep = service.responses.keeping(said) if is_kept else None
-    return call, ResponsesDialect(name, _echo(fields, call, is_kept), keep=keep)
+    _, items = read_tools(fields)
+    return call, ResponsesDialect(name, _echo(fields, call, is_kept), items, keep)
 
 
 def parse_responses(fields: Fields, service: Service) -> Call:
@@ -61,7 +62,7 @@ def parse_responses(fields: Fields, service: Service) -> Call:
         sampling=service.defaults.params(**{k: v for k, v in given.items() if v is not None}),
         messages=_messages(fields, service),
         stream=fields.boolean("stream"),
-        tools=tuple(_tools(fields)),
+        tools=read_tools(fields)[0],
         thinking=_thinking(fields),
         choice=_choice(fields),
         answer=_answer(fields),
@@ -94,19 +95,6 @@ def _thinking(fields: Fields) -> bool | None:
     return None if reasoning is None else _THINKING.get(reasoning.text("effort") or "")
 
 
-def _tools(fields: Fields) -> Iterator[Tool]:
-    for each in fields.objects("tools"):
-        if each.text("type") != "function":
-            continue
-        name = each.text("name")
-        if not name:
-            raise RequestError(f"{each.path('name')} must be given.", each.path("name"))
-        parameters = each.child("parameters")
-        schema = parameters.mapping() if parameters is not None else {"type": "object"}
-        text = whole_characters(json.dumps(schema, ensure_ascii=False))
-        yield Tool(name, each.text("description") or "", text)
-
-
 def _choice(fields: Fields) -> ToolChoice:
     several = fields.get("parallel_tool_calls") is None or fields.boolean("parallel_tool_calls")
     choice = fields.get("tool_choice")
@@ -114,10 +102,10 @@ def _choice(fields: Fields) -> ToolChoice:
         return ToolChoice(choice or "auto", several=several)
     named = fields.child("tool_choice") if isinstance(choice, dict) else None
     kind = named.text("type") if named is not None else None
-    if named is not None and kind == "function" and named.text("name"):
-        return ToolChoice("required", (named.text("name") or "",), several=False)
+    if named is not None and kind in ("function", "custom") and named.text("name"):
+        return ToolChoice("required", (_named(named),), several=False)
     if named is not None and kind == "allowed_tools":
-        names = tuple(each.text("name") or "" for each in named.objects("tools"))
+        names = tuple(map(_named, named.objects("tools")))
         if named.text("mode") == "required":
             return ToolChoice("required", names, several)
     raise RequestError(
@@ -125,6 +113,10 @@ def _choice(fields: Fields) -> ToolChoice:
         "tool_choice",
         'A function is named by {"type": "function", "name": "..."}.',
     )
+
+
+def _named(fields: Fields) -> str:
+    return joined_name(fields.text("namespace"), fields.text("name") or "")
 
 
 def _answer(fields: Fields) -> AnswerFormat | None:
@@ -167,11 +159,11 @@ def _items(items: Sequence[Fields]) -> Iterator[Message]:
         kind = item.text("type") or "message"
         if kind == "message":
             yield _message(item)
-        elif kind == "function_call":
-            call = _call(item)
+        elif kind in ("function_call", "custom_tool_call"):
+            call = read_call(item)
             names[call.id] = call.name
             yield Message("assistant", "", tool_calls=(call,))
-        elif kind == "function_call_output":
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             yield _output(item, names)
         elif kind == "reasoning":
             yield Message("assistant", "", reasoning=_reasoning(item))
@@ -212,16 +204,6 @@ def _add(said: Content, part: Fields) -> None:
     else:
         path = part.path("type")
         raise RequestError(f"{path}: content of type {kind!r} is not supported.", path)
-
-
-def _call(item: Fields) -> ToolCall:
-    name, path = item.text("name"), item.path("arguments")
-    if not name:
-        raise RequestError(f"{item.path('name')} must be given.", item.path("name"))
-    given = item.get("arguments")
-    if not isinstance(given, str | dict | None):
-        raise item.wrong("arguments", "JSON text or an object", given)
-    return ToolCall(item.text("call_id") or "", name, canonical_arguments(given, path))
 
 
 def _output(item: Fields, names: dict[str, str]) -> Message:

@@ -46,13 +46,15 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was said in all. `tokens` are those of text and reasoning, for log-probabilities."""
+    """What was said in all. `tokens` are those of text and reasoning, for log-probabilities;
+    `reasoning_tokens` counts those of the latter, log-probabilities or not."""
 
     text: str
     reasoning: str
     calls: tuple[ToolCall, ...]
     tokens: tuple[SampledToken, ...]
     end: Ending
+    reasoning_tokens: int = 0
 
 
 class Dialect(Protocol):
@@ -90,13 +92,16 @@ def reply_of(events: Iterable[Event], end: Ending) -> Reply:
     reasoning: list[str] = []
     tokens: list[SampledToken] = []
     calls: list[ToolCall] = []
+    thought = 0
     for event in events:
         if isinstance(event, TokenText | ReasoningText):
             tokens.extend(event.tokens)
             (texts if isinstance(event, TokenText) else reasoning).append(event.text)
+            thought += len(event.token_ids) if isinstance(event, ReasoningText) else 0
         elif isinstance(event, ToolCallEnded):
             calls.append(ToolCall(event.call_id, event.name, event.arguments))
-    return Reply("".join(texts), "".join(reasoning), tuple(calls), tuple(tokens), end)
+    said, why = "".join(texts), "".join(reasoning)
+    return Reply(said, why, tuple(calls), tuple(tokens), end, thought)
 
 
 def complete(finished: Finished) -> Finished:

@@ -25,6 +25,7 @@ from ds4tui.server.cache_json import kv_json
 from ds4tui.server.errors import error_object
 from ds4tui.server.openai_reply import logprobs_json
 from ds4tui.server.reply import Ending, Reply, reply_of
+from ds4tui.server.responses_tools import CallItems, free_text
 from ds4tui.server.sse import comment_frame, event_frame
 
 # What a response says is kept for requests that go on from it: its id, and what it says.
@@ -40,10 +41,12 @@ class Echo:
 
 @dataclass
 class ResponsesDialect:
-    """A server.reply.Dialect for one request. `keep` is told of a complete response."""
+    """A server.reply.Dialect for one request. `calls` writes those of its tools, `keep` is told
+    of a complete response."""
 
     model: str
     echo: Echo
+    calls: CallItems
     keep: Keep | None = None
     id: str = field(default_factory=lambda: f"resp_{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -56,7 +59,8 @@ class ResponsesDialect:
 
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
         [reply] = replies
-        response = self._response(_items(reply), reply.end)
+        self._reasoning_tokens = reply.reasoning_tokens
+        response = self._response(self._items(reply), reply.end)
         if self.keep is not None:
             self.keep(self.id, reply, response)
         return response
@@ -82,14 +86,12 @@ class ResponsesDialect:
                 yield from self._more("content", "response.output_text.delta", text, logprobs=told)
             case ToolCallBegun(call_id=call_id, name=name):
                 yield from self._close()
-                yield from self._within("function_call", _call_item(call_id, name, ""))
-            case ToolCallArguments(text=text) if text and self._item is not None:
-                self._item["arguments"] += text
-                kind = "response.function_call_arguments.delta"
-                yield self._of_item(kind, delta=text)
+                item = self._call_item(call_id, name, "")
+                yield from self._within(item["type"], item)
+            case ToolCallArguments(text=text) if text:
+                yield from self._more_arguments(text)
             case ToolCallEnded(arguments=arguments):
-                if self._item is not None:
-                    self._item["arguments"] = arguments
+                yield from self._end_call(arguments)
                 yield from self._close()
             case ToolCallRejected():
                 self._item = None  # a client would run what is said to be done
@@ -144,13 +146,27 @@ class ResponsesDialect:
         yield from self._close()
         self._item, self._index = item, self._index + 1
         empty = {**item, "status": "in_progress"}
-        if kind == "function_call":
+        if "call_id" in item:
             yield self._frame("response.output_item.added", output_index=self._index, item=empty)
             return
         empty["content"] = []
         yield self._frame("response.output_item.added", output_index=self._index, item=empty)
         part = item["content"][0]
         yield self._of_item("response.content_part.added", content_index=0, part={**part})
+
+    def _more_arguments(self, text: str) -> Iterable[bytes]:
+        if self._item is not None and self._item["type"] == "function_call":
+            self._item["arguments"] += text
+            yield self._of_item("response.function_call_arguments.delta", delta=text)
+
+    def _end_call(self, arguments: str) -> Iterable[bytes]:
+        if self._item is None:
+            return
+        if self._item["type"] == "function_call":
+            self._item["arguments"] = arguments
+        else:  # what is free text can be told once its JSON is complete
+            text = self._item["input"] = free_text(arguments)
+            yield self._of_item("response.custom_tool_call_input.delta", delta=text)
 
     def _more(self, name: str, kind: str, text: str, **more: Any) -> Iterable[bytes]:
         assert self._item is not None
@@ -167,6 +183,8 @@ class ResponsesDialect:
         if item["type"] == "function_call":
             done = {"name": item["name"], "arguments": item["arguments"]}
             yield self._of_item("response.function_call_arguments.done", **done)
+        elif item["type"] == "custom_tool_call":
+            yield self._of_item("response.custom_tool_call_input.done", input=item["input"])
         else:
             part = item["content"][0]
             kind = "output_text" if item["type"] == "message" else "reasoning_text"
@@ -180,22 +198,25 @@ class ResponsesDialect:
         assert self._item is not None
         return self._frame(kind, item_id=self._item["id"], output_index=self._index, **values)
 
+    def _items(self, reply: Reply) -> list[dict[str, Any]]:
+        items = []
+        if reply.reasoning:
+            items.append(_reasoning_item(reply.reasoning))
+        if reply.text:
+            message = _message_item(reply.text)
+            if reply.tokens:
+                message["content"][0]["logprobs"] = logprobs_json(reply.tokens)["content"]
+            items.append(message)
+        items += [self._call_item(call.id, call.name, call.arguments) for call in reply.calls]
+        return [{**item, "status": "completed"} for item in items]
+
+    def _call_item(self, call_id: str, name: str, arguments: str) -> dict[str, Any]:
+        item = self.calls.item(call_id, name, arguments)
+        return {"id": _new_id("fc" if item["type"] == "function_call" else "ctc"), **item}
+
     def _frame(self, kind: str, **values: Any) -> bytes:
         number, self._number = self._number, self._number + 1
         return event_frame(kind, {"type": kind, "sequence_number": number, **values})
-
-
-def _items(reply: Reply) -> list[dict[str, Any]]:
-    items = []
-    if reply.reasoning:
-        items.append(_reasoning_item(reply.reasoning))
-    if reply.text:
-        message = _message_item(reply.text)
-        if reply.tokens:
-            message["content"][0]["logprobs"] = logprobs_json(reply.tokens)["content"]
-        items.append(message)
-    items += [_call_item(call.id, call.name, call.arguments) for call in reply.calls]
-    return [{**item, "status": "completed"} for item in items]
 
 
 def _reasoning_item(text: str) -> dict[str, Any]:
@@ -206,11 +227,6 @@ def _reasoning_item(text: str) -> dict[str, Any]:
 def _message_item(text: str) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
     return {"type": "message", "id": _new_id("msg"), "role": "assistant", "content": content}
-
-
-def _call_item(call_id: str, name: str, arguments: str) -> dict[str, Any]:
-    call = {"call_id": call_id, "name": name, "arguments": arguments}
-    return {"type": "function_call", "id": _new_id("fc"), **call}
 
 
 def _new_id(kind: str) -> str:

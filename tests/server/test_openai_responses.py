@@ -57,6 +57,77 @@ def test_reasoning_text_and_calls_are_items(serve: Serve) -> None:
     )
 
 
+def test_reasoning_is_counted_in_a_whole_response_as_in_a_stream(serve: Serve) -> None:
+    running = serve(thinking("<think>Hm.</think>Yes."))
+    whole = ask(running).usage.output_tokens_details.reasoning_tokens
+    *_, ended = ask(running, stream=True)
+    assert whole == ended.response.usage.output_tokens_details.reasoning_tokens > 0
+
+
+PATCH: dict[str, Any] = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Edits files.",
+    "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin"'},
+}
+AGENTS: dict[str, Any] = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Sub-agents.",
+    "tools": [{**TOOL, "name": "stop"}],
+}
+
+
+def calling(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def test_custom_tools_take_free_text(serve: Serve) -> None:
+    """Codex offers its patches so."""
+    text = '*** Begin\n+ a "b"'
+    running = serve(FakeAssistant(calling("apply_patch", input=text)))
+    [call] = ask(running, tools=[PATCH]).output
+    assert (call.type, call.name, call.input) == ("custom_tool_call", "apply_patch", text)
+    assert "All that is said to the tool" in running.prompts[0]
+    events = list(ask(running, tools=[PATCH], stream=True))
+    kinds = [event.type for event in events]
+    assert "response.function_call_arguments.delta" not in kinds
+    assert [e.delta for e in events if e.type.endswith("input.delta")] == [text]
+    assert [e.input for e in events if e.type.endswith("input.done")] == [text]
+    [item] = events[-1].response.output
+    assert (item.type, item.input, item.status) == ("custom_tool_call", text, "completed")
+
+    output = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "Done!"}
+    sent = [{"role": "user", "content": "Hello?"}, item.model_dump(exclude_none=True), output]
+    ended = ask(running, sent, tools=[PATCH])
+    assert ended.kv["kind"] == "extend" and ended.usage.input_tokens_details.cached_tokens
+
+
+@pytest.mark.parametrize("said", ['{"patch": "x"}', '{"a": "x", "b": 1}', "{}", '{"input": {}}'])
+def test_what_a_model_says_to_a_custom_tool_arrives_whatever_it_calls_it(
+    serve: Serve, said: str
+) -> None:
+    running = serve(FakeAssistant(calling("apply_patch", **json.loads(said))))
+    [call] = ask(running, tools=[PATCH]).output
+    assert call.input == ("x" if said == '{"patch": "x"}' else said)
+
+
+def test_tools_of_a_namespace_go_by_both_names(serve: Serve) -> None:
+    running = serve(FakeAssistant(calling("agents__stop", city="Paris")))
+    [call] = ask(running, tools=[AGENTS, TOOL]).output
+    assert (call.type, call.name, call.namespace) == ("function_call", "stop", "agents")
+    again = call.model_dump(exclude_none=True)
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "Done!"}
+    sent = [{"role": "user", "content": "Hello?"}, again, output]
+    assert ask(running, sent, tools=[AGENTS, TOOL]).kv["kind"] == "extend"
+    named = read(
+        tools=[AGENTS], tool_choice={"type": "function", "name": "stop", "namespace": "agents"}
+    )
+    assert named.choice.names == ("agents__stop",)
+    within = read(tools=[{**AGENTS, "name": "mcp__files__"}])
+    assert [tool.name for tool in within.tools] == ["mcp__files__stop"]
+
+
 def test_a_stream_begins_and_ends_with_the_whole_response(serve: Serve) -> None:
     running = serve(thinking(f"<think>Hm.</think>I look.\n{CALL}"))
     events = list(ask(running, tools=[TOOL], stream=True))
