@@ -55,16 +55,18 @@ def by_file(image: Image) -> bytes:
 
 
 class ConversationKeys:
-    """Running keys of one conversation. `now` is when it is sent, `identity` names the picture
-    that an image shows. Not for use by several threads at once."""
+    """Running keys of one conversation. `now` is when it is sent (None: whenever; clocks of all
+    times are then alike), `identity` names the picture that an image shows, `after` is the key of
+    what stands before the first message that is added. Not for use by several threads at once."""
 
     def __init__(
         self,
-        now: datetime,
+        now: datetime | None,
         contents: Contents,
         identity: Callable[[Image], bytes] = by_file,
+        after: bytes = b"",
     ) -> None:
-        self._state = b""
+        self._state = after
         self._now = now
         self._contents = contents
         self._identity = identity

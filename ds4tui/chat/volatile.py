@@ -42,13 +42,14 @@ def without_accounting(text: str) -> str:
     return _ACCOUNTING.sub("", text)
 
 
-def without_clocks(text: str, now: datetime) -> str:
-    """The text with its dates and times, where they tell what the time is, all alike."""
+def without_clocks(text: str, now: datetime | None) -> str:
+    """The text with its dates and times, where they tell what the time is, all alike; without a
+    `now` whatever time they tell."""
     return "".join(_line(line, now) for line in text.splitlines(keepends=True))
 
 
-def _line(line: str, now: datetime) -> str:
-    if not any(_is_about(d, now) for d in _dates(line)):
+def _line(line: str, now: datetime | None) -> str:
+    if not any(now is None or _is_about(d, now) for d in _dates(line)):
         return line
     alike = line
     for pattern in (*_DATES, _TIME, _DAY):
