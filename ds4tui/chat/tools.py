@@ -89,11 +89,14 @@ def _require_form(name: str, description: Any, parameters: Any, param: str | Non
 
 
 def order_free(call: ToolCall) -> str:
-    """The same for calls that differ only in the order of keys, in layout and in their ids."""
+    """The same for calls that differ only in the order of keys, in layout and in their ids, and
+    in arguments that are null or false: clients write such defaults into what they send back."""
     try:
         value = json.loads(call.arguments)
     except ValueError:
         return f"{call.name} {call.arguments.strip()}"
+    if isinstance(value, dict):
+        value = {key: said for key, said in value.items() if said is not None and said is not False}
     return f"{call.name} {json.dumps(value, sort_keys=True)}"
 
 

@@ -95,3 +95,13 @@ def test_order_free() -> None:
     assert order_free(one) == order_free(other)
     assert order_free(one) != order_free(ToolCall("1", "f", '{"a": 1, "b": {"c": 3, "d": 2}}'))
     assert order_free(ToolCall("1", "f", "no JSON")) == "f no JSON"
+
+
+def test_order_free_leaves_out_what_a_client_adds_to_a_call() -> None:
+    """Claude Code sends `replace_all: false` back with edits that did not say it."""
+    said = ToolCall("1", "edit", '{"old": "a"}')
+    assert order_free(ToolCall("1", "edit", '{"all": false, "old": "a", "n": null}')) == (
+        order_free(said)
+    )
+    for other in ('{"all": true, "old": "a"}', '{"old": ""}', '{"old": "a", "n": 0}'):
+        assert order_free(ToolCall("1", "edit", other)) != order_free(said)
