@@ -15,6 +15,9 @@ from ds4tui.chat.messages import Tool
 # Between two parts of JSON: nothing, or blanks and a line's end with its indentation.
 _BLANKS = r"[ ]{0,2}|\n[ ]{0,24}"
 _JSON_OPTIONS = {"whitespace_pattern": _BLANKS}
+# Agents' schemas say more than can be held by grammar (`propertyNames`): of arguments the rest is
+# held then, since a call is better than none. The form of an answer is held whole, or refused.
+_CALL_OPTIONS = {**_JSON_OPTIONS, "lenient": True}
 
 ANY_OBJECT = '{"type": "object"}'
 
@@ -70,7 +73,7 @@ def _calls(tools: Sequence[Tool], several: bool) -> str:
     return (
         f"calls: LEAD call{more}\n"
         'call: "<tool_call>\\n" body "\\n</tool_call>"\n'
-        f"body: %json {_json(schema)}\n"
+        f"body: %json {_json(schema, _CALL_OPTIONS)}\n"
     )
 
 
@@ -95,5 +98,5 @@ def _grammar(answer: str, reasoning: Reasoning) -> str:
     return "start: answer\n" + rules
 
 
-def _json(schema: dict[str, Any]) -> str:
-    return json.dumps({**schema, "x-guidance": _JSON_OPTIONS}, ensure_ascii=True)
+def _json(schema: dict[str, Any], options: dict[str, Any] = _JSON_OPTIONS) -> str:
+    return json.dumps({**schema, "x-guidance": options}, ensure_ascii=True)

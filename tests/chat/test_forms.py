@@ -1,5 +1,6 @@
 """What requests ask of a reply's form, and what of that cannot be had."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,15 @@ def test_a_schema_that_cannot_be_followed_names_its_field(forms: Forms) -> None:
     wrong = AnswerFormat('{"type": "no such"}', "the schema 'x'", "response_format.json_schema")
     with pytest.raises(RequestError, match=r"response_format.json_schema: the schema 'x'"):
         asked(forms, wrong)
+
+
+def test_a_call_is_required_whatever_else_its_schema_says(forms: Forms) -> None:
+    """Claude Code's tools say `propertyNames`."""
+    parameters = {
+        "type": "object",
+        "properties": {"env": {"type": "object", "propertyNames": {"type": "string"}}},
+    }
+    tool = Tool("run", "", json.dumps(parameters))
+    assert asked(forms, ToolChoice("required"), tools=(tool,)) is not None
+    with pytest.raises(RequestError, match="propertyNames"):
+        asked(forms, AnswerFormat(tool.parameters, "the schema", "text"), tools=())
