@@ -9,12 +9,10 @@ from ds4tui.chat.store import ConversationStore
 from ds4tui.config import load_settings
 from ds4tui.opening import open_assistant
 from ds4tui.tui.graphics import Way
+from tests.screens import screen
 from tests.tui.harness import Driver, running
 
 pytestmark = pytest.mark.real_model
-
-SCREENS = Path(__file__).parent.parent / "data" / "screen_reader"
-MMPROJ = SCREENS / "mmproj-smollm2-135m-screens-Q8_0.gguf"
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +25,13 @@ def settings(
     monkeypatch.setenv("DS4TUI_DATA_DIR", str(folder))
     monkeypatch.delenv("DS4TUI_DEBUG")
     monkeypatch.setattr("tests.tui.harness.TIMEOUT_S", 120.0)
-    return {"mmproj": str(MMPROJ), "temperature": 0.0, "max_tokens": 12, "kv_disk": "off"}
+    return {"temperature": 0.0, "max_tokens": 12, "kv_disk": "off"}
 
 
 async def drop_and_ask(on: Driver, name: str, question: str) -> str:
     """The answer to `question` about the file `name`, dropped before it."""
     count = len(on.answers)
-    on.prompt.post_message(events.Paste(str(SCREENS / name)))
+    on.prompt.post_message(events.Paste(str(screen(name))))
     await on.until(lambda: on.prompt.text.startswith(f"[{name} "), "the label")
     assert " · 260 tokens] " in on.prompt.text
     await on.type(question)
