@@ -61,6 +61,11 @@ class ModelInfo:
     sampling: OwnSampling = field(default_factory=OwnSampling)  # what its authors recommend
     vision: str = ""  # the file of its image encoder; "": it sees no pictures
 
+    @property
+    def ids_key(self) -> str:
+        """Names the vocabulary of sampled ids: ids of one model mean nothing to another."""
+        return f"{self.name} {self.architecture} {self.parameters} {self.quantisation}"
+
 
 class Job(Protocol):
     """A request at work. `cancel` may be called from any thread, more than once."""
@@ -189,7 +194,7 @@ class Assistant:
             self._latest.put(rendering.timeline.extended(reply.token_ids))
             # After a stop string, or with control tokens, the sampled ids say more than was shown:
             # such a reply is rendered from its text, so that no state holds what nobody saw.
-            if not self._says_more(reply):
+            if not self.says_more(reply):
                 with self._lock:
                     self._replay.remember(messages, reader.text, reply.token_ids, reader.calls)
 
@@ -255,7 +260,8 @@ class Assistant:
             return 0
         return sum(map(self._least_tokens.of, stripped))
 
-    def _says_more(self, reply: Finished) -> bool:
+    def says_more(self, reply: Finished) -> bool:
+        """Whether the ids of a reply say more than was shown."""
         silent = self.format.tokenizer.has_silent(reply.token_ids)
         return silent or reply.stop_string is not None
 

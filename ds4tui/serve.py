@@ -13,7 +13,10 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
 
+from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
+from ds4tui.chat.ledger import ConversationLedger
+from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.server.listening import bind
 from ds4tui.server.runner import ServerHandle
@@ -42,10 +45,16 @@ def run(settings: Settings, open_model: OpenModel) -> int:
         _require_address(settings.host, settings.port)
         assistant = open_model(settings.model, _say)
         signals.have_work_to_end = True
+        store = ConversationStore.open_or_memory(settings.database_path)
+        if store.problem is not None:
+            _say(f"conversations are not kept: {store.problem}")
+        agents = Agents(ConversationLedger(store))
         try:
-            exit_code = _serve(assistant, settings, signals)
+            exit_code = _serve(assistant, settings, signals, agents)
         finally:
             assistant.close(CLOSE_ENGINE_S)
+            agents.close()
+            store.close()
         if assistant.stats.state != "closed":
             _say("the engine is still at a step; leaving it")
             # Python's own clean-up would pull memory from under the running step.
@@ -53,8 +62,8 @@ def run(settings: Settings, open_model: OpenModel) -> int:
         return exit_code
 
 
-def _serve(assistant: Assistant, settings: Settings, signals: "_Signals") -> int:
-    server = start_server(assistant, settings)
+def _serve(assistant: Assistant, settings: Settings, signals: "_Signals", agents: Agents) -> int:
+    server = start_server(assistant, settings, agents)
     try:
         _say(f"{assistant.info.name} computes on {assistant.stats.compute_path}")
         _say(f"{assistant.info.name} is served on {server.url}/v1 (Ctrl-C stops)")
@@ -68,14 +77,17 @@ def _serve(assistant: Assistant, settings: Settings, signals: "_Signals") -> int
         server.stop(STOP_SERVER_S)
 
 
-def start_server(assistant: Assistant, settings: Settings) -> ServerHandle:
-    """Raises UsageError if the address cannot be listened on."""
+def start_server(
+    assistant: Assistant, settings: Settings, agents: Agents | None = None
+) -> ServerHandle:
+    """Raises UsageError if the address cannot be listened on. `agents` watches the requests."""
     return ServerHandle.start(
         assistant,
         settings.host,
         settings.port,
         settings.api_key or None,
         defaults=settings.sampling(assistant.info.sampling),
+        agents=agents,
     )
 
 

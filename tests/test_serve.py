@@ -15,7 +15,10 @@ import openai
 import pytest
 
 from ds4tui import serve
-from ds4tui.config import Settings
+from ds4tui.agents import Agents
+from ds4tui.chat.ledger import ConversationLedger
+from ds4tui.chat.store import ConversationStore
+from ds4tui.config import Settings, load_settings
 from ds4tui.errors import ModelNotFound, UsageError
 from tests.fakes import FakeAssistant
 from tests.server.conftest import wait_until
@@ -23,7 +26,7 @@ from tests.server.conftest import wait_until
 PROGRAM = """
 import sys, threading
 from ds4tui import logs, serve
-from ds4tui.config import Settings
+from ds4tui.config import load_settings
 from tests.fakes import FakeAssistant
 
 def open_model(name, progress):
@@ -33,7 +36,7 @@ def open_model(name, progress):
     {once_open}
     return assistant
 
-settings = Settings(model="fake", port=0, log_level="info")
+settings = load_settings({{"model": "fake", "port": 0, "log_level": "info"}})
 with logs.logging_set_up("info", to_stderr=True):
     sys.exit(serve.run(settings, open_model))
 """
@@ -179,7 +182,7 @@ def test_signals_are_given_back_when_a_model_does_not_open() -> None:
 
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
     with pytest.raises(ModelNotFound):
-        serve.run(Settings(port=0), not_there)
+        serve.run(load_settings({"port": 0}), not_there)
     after = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
     assert after == before
 
@@ -189,14 +192,14 @@ def test_a_server_that_dies_ends_it_with_1(
 ) -> None:
     started = []
 
-    def start_and_stop(assistant: Any, settings: Settings) -> Any:
+    def start_and_stop(assistant: Any, settings: Settings, agents: Any) -> Any:
         started.append(serve.ServerHandle.start(assistant, "127.0.0.1", 0))
         started[0].stop()
         return started[0]
 
     monkeypatch.setattr(serve, "start_server", start_and_stop)
     assistant = FakeAssistant()
-    assert serve.run(Settings(port=0), lambda name, progress: assistant) == 1
+    assert serve.run(load_settings({"port": 0}), lambda name, progress: assistant) == 1
     assert "the HTTP server failed" in capsys.readouterr().err
     wait_until(lambda: assistant.stats.state == "closed")
 
@@ -204,7 +207,7 @@ def test_a_server_that_dies_ends_it_with_1(
 def test_an_engine_that_dies_ends_it_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assistant = FakeAssistant()
     assistant.close()
-    assert serve.run(Settings(port=0), lambda name, progress: assistant) == 1
+    assert serve.run(load_settings({"port": 0}), lambda name, progress: assistant) == 1
     assert "the engine failed" in capsys.readouterr().err
 
 
@@ -225,3 +228,25 @@ def test_the_settings_reach_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
         assistant.close()
     [request] = assistant.engine.requests
     assert (request.sampling.temperature, request.sampling.max_tokens) == (0.1, 7)
+
+
+def test_what_agents_say_is_kept_where_the_app_keeps_conversations() -> None:
+    settings = load_settings({"port": 0})
+    store = ConversationStore(settings.database_path)
+    agents = Agents(ConversationLedger(store))
+    assistant = FakeAssistant("Hello.")
+    server = serve.start_server(assistant, settings, agents)
+    try:
+        with openai.OpenAI(base_url=server.url + "/v1", api_key="none") as client:
+            client.chat.completions.create(
+                model="fake", messages=[{"role": "user", "content": "hi"}]
+            )
+    finally:
+        server.stop()
+        assistant.close()
+        agents.close()
+        store.close()
+    store = ConversationStore(settings.database_path)
+    [kept] = store.list()
+    store.close()
+    assert (kept.title, kept.origin, kept.client) == ("hi", "agent", "OpenAI")

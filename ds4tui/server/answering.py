@@ -9,6 +9,8 @@ import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from ds4tui.agents import Request as AgentRequest
+from ds4tui.agents import client_name
 from ds4tui.assistant import Job, Listener
 from ds4tui.errors import RequestError
 from ds4tui.events import Decision
@@ -36,6 +38,8 @@ async def answer(request: Request, parse: Parse) -> Response:
         return _gone(request, "while it sent the request")
     call, dialect = await anyio.to_thread.run_sync(parse, body, service)
     service.require_model(call.model)
+    client = client_name(request.headers.get("user-agent", ""))
+    call = replace(call, client=client, endpoint=request.url.path)
     try:
         first = await until_hang_up(request.receive, _begin(service, call, 0))
     except ClientGone:
@@ -60,6 +64,15 @@ def _nth(call: Call, choice: int) -> Call:
 def _submit(
     service: Service, call: Call, listener: Listener, before_start: Callable[[], None]
 ) -> Job:
+    assistant = service.assistant
+    asked = AgentRequest(call.client, call.endpoint, call.messages, call.tools)
+    watched = service.agents.watch(asked, assistant.info, listener, assistant.says_more)
+    job = _job(service, call, watched, before_start)
+    watched.started(job)
+    return job
+
+
+def _job(service: Service, call: Call, listener: Listener, before_start: Callable[[], None]) -> Job:
     if call.prompt is not None:
         before_start()
         return service.assistant.complete(call.prompt, call.sampling, listener, "agent")

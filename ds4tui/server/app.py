@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import Ds4Error
@@ -46,12 +47,14 @@ def create_app(
     host: str = "127.0.0.1",
     defaults: SamplingDefaults | None = None,
     keep_alive_s: float = KEEP_ALIVE_S,
+    agents: Agents | None = None,
 ) -> Starlette:
     """The application around one opened model, which it never closes.
 
     With an `api_key`, everything but /health needs it. `defaults` are the sampling parameters of
     requests that leave them open. A stream that is silent for `keep_alive_s` gets a comment.
-    `host` is what the server listens on: see callers.py for who is refused.
+    `host` is what the server listens on: see callers.py for who is refused. `agents` watches
+    the requests.
     """
     callers = Middleware(LocalCallers, host=host, needs_key=bool(api_key))
     middleware = [Middleware(RequestLog), callers]
@@ -73,6 +76,7 @@ def create_app(
         keep_alive_s,
         # What others wrote is for those who have the key, or sit at this machine.
         shows_texts=bool(api_key) or is_loopback(host),
+        agents=agents or Agents(),
     )
     app.state.endpoints = tuple(route.path for route in ROUTES)
     return app

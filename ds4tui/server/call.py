@@ -24,3 +24,5 @@ class Call:
     choice: ToolChoice = field(default_factory=ToolChoice)
     answer: AnswerFormat | None = None
     n: int = 1
+    client: str = ""  # the program that asks, by its user agent
+    endpoint: str = ""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.applications import Starlette
 
+from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import EngineError, UsageError
@@ -53,6 +54,7 @@ class ServerHandle:
         api_key: str | None = None,
         *,
         defaults: SamplingDefaults | None = None,
+        agents: Agents | None = None,
     ) -> "ServerHandle":
         """Serve `assistant` on every address of `host`; port 0 picks a free one.
 
@@ -61,7 +63,7 @@ class ServerHandle:
         """
         if api_key:
             api_key = _stripped(api_key)
-        app = create_app(assistant, api_key, host=host, defaults=defaults)
+        app = create_app(assistant, api_key, host=host, defaults=defaults, agents=agents)
         sockets = bind(host, port)
         handle = cls(app, sockets, host, "" if api_key else _exposure(host, sockets))
         if handle.warning:

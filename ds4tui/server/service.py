@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.events import Usage
@@ -28,6 +29,7 @@ class Service:
     keep_alive_s: float = KEEP_ALIVE_S
     shows_texts: bool = True  # whether /v1/cache shows pieces of conversations
     responses: KeptResponses = field(default_factory=KeptResponses)
+    agents: Agents = field(default_factory=Agents)
     jobs: ActiveJobs = field(default_factory=ActiveJobs)
     started_s: int = field(default_factory=lambda: int(time.time()))
 

@@ -12,11 +12,6 @@ from ds4tui.chat.messages import Message
 from ds4tui.chat.store import Conversation, ConversationStore, StoredMessage, title_of
 
 
-def ids_key(info: ModelInfo) -> str:
-    """Names the vocabulary of sampled ids: ids of one model mean nothing to another."""
-    return f"{info.name} {info.architecture} {info.parameters} {info.quantisation}"
-
-
 @dataclass
 class OpenChat:
     """Belongs to the UI loop. `id` is None until the first question is asked."""
@@ -52,7 +47,7 @@ class OpenChat:
         """What the model is asked: system prompt, path, question. Sampled ids are handed on
         only to the model whose ids they are."""
         asked = [Message("system", self.system)] if self.system else []
-        asked += [_for_model(stored, ids_key(info)) for stored in self.path]
+        asked += [_for_model(stored, info.ids_key) for stored in self.path]
         return [*asked, question]
 
     def add(self, store: ConversationStore, stored: StoredMessage) -> None:

@@ -32,7 +32,7 @@ from ds4tui.events import (
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.inbox import Inbox
 from ds4tui.tui.journal import Journal
-from ds4tui.tui.open_chat import OpenChat, ids_key
+from ds4tui.tui.open_chat import OpenChat
 from ds4tui.tui.panels import decision_words, encoding_words, prefill_words
 
 log = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ class Turn:
 
     def _stats(self, end: TurnEnd | None) -> dict[str, Any]:
         info = self._assistant.info
-        stats: dict[str, Any] = {"model": info.name, "ids_of": ids_key(info)}
+        stats: dict[str, Any] = {"model": info.name, "ids_of": info.ids_key}
         if self._decision is not None:
             stats["decision"] = asdict(self._decision)
         if end is not None:
