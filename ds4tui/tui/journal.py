@@ -39,7 +39,8 @@ class Journal:
     async def begin_turn(self, chat: OpenChat, question: Message) -> tuple[int, int]:
         """Keep `question` (and the conversation, if it is new) before work on it starts.
 
-        Returns the ids of the question and of its answer. Never fails: see the module's text.
+        Returns the ids of the question and of its answer. Raises ConversationWentOn if somebody
+        else went on with the conversation; else it never fails: see the module's text.
         """
         try:
             return await self.ask(lambda store: _begin_turn(store, chat, question))
@@ -81,11 +82,12 @@ class Journal:
         self._behind.add_done_callback(_log_failure)
 
     async def set_leaf(self, chat: OpenChat) -> None:
-        """Keep that the conversation now ends where `chat` ends."""
-        chat_id, leaf_id = chat.id, chat.leaf_id
+        """Keep that the conversation now ends where `chat` ends, unless others went on with it."""
+        chat_id, before, leaf_id = chat.id, chat.stored_leaf_id, chat.leaf_id
         if chat_id is not None:
             try:
-                await self.ask(lambda store: store.set_leaf(chat_id, leaf_id))
+                if await self.ask(lambda store: store.replace_leaf(chat_id, before, leaf_id)):
+                    chat.stored_leaf_id = leaf_id
             except StoreError as exc:
                 self._on_problem(exc)
 
@@ -103,9 +105,9 @@ class Journal:
         log.error("the conversation goes on in memory only: %s", problem)
         self._thread.submit(self.store.close)
         self.store = ConversationStore.in_memory(problem)
-        path, chat.path, chat.id = chat.path, [], None
+        path, chat.path, chat.id, chat.stored_leaf_id = chat.path, [], None, None
         if path:
-            chat.id = self.store.create(chat.title, chat.model, chat.system).id
+            chat.id = self.store.create(chat.title, chat.model, chat.system, chat.tools).id
         for stored in path:
             chat.add(self.store, stored)
         self._on_problem(problem)
@@ -121,4 +123,6 @@ def _begin_turn(store: ConversationStore, chat: OpenChat, question: Message) -> 
     if chat.id is None:
         chat.name_after(question)
         chat.id = store.create(chat.title, chat.model, chat.system).id
-    return store.begin_turn(chat.id, chat.leaf_id, question)
+    asked, answered = store.begin_turn(chat.id, chat.leaf_id, question, chat.stored_leaf_id)
+    chat.stored_leaf_id = answered
+    return asked, answered

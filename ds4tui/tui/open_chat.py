@@ -4,11 +4,12 @@ It says what a next question is asked on top of. Turns that never got an answer 
 it: they stay in the store as branches that no leaf points at.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ds4tui.assistant import ModelInfo
-from ds4tui.chat.messages import Message
+from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.store import Conversation, ConversationStore, StoredMessage, title_of
 
 
@@ -21,6 +22,9 @@ class OpenChat:
     system: str = ""
     id: int | None = None
     path: list[StoredMessage] = field(default_factory=list)
+    tools: tuple[Tool, ...] = ()  # what an agent offered to the model in it
+    stored_leaf_id: int | None = None  # where the store's path ended when it was last looked at
+    at_work: StoredMessage | None = None  # an agent's reply behind the path, not whole yet
 
     @classmethod
     def of(cls, stored: Conversation) -> tuple["OpenChat", Message | None]:
@@ -29,11 +33,15 @@ class OpenChat:
         Such a question is taken off the path: the app puts it back into the prompt.
         """
         path = list(stored.path)
-        unanswered = None
-        if path and path[-1].status == "partial" and not path[-1].message.text:
+        unanswered = at_work = None
+        if path and path[-1].status == "partial" and path[-1].client:
+            at_work = path.pop()
+        elif path and path[-1].status == "partial" and not path[-1].message.text:
             path.pop()
             unanswered = path.pop().message if path else None
-        return cls(stored.title, stored.model, stored.system, stored.id, path), unanswered
+        chat = cls(stored.title, stored.model, stored.system, stored.id, path, stored.tools)
+        chat.stored_leaf_id, chat.at_work = stored.leaf_id, at_work
+        return chat, unanswered
 
     @property
     def leaf_id(self) -> int | None:
@@ -47,7 +55,7 @@ class OpenChat:
         """What the model is asked: system prompt, path, question. Sampled ids are handed on
         only to the model whose ids they are."""
         asked = [Message("system", self.system)] if self.system else []
-        asked += [_for_model(stored, info.ids_key) for stored in self.path]
+        asked += [_for_model(stored, info.ids_key) for stored in answered(self.path)]
         return [*asked, question]
 
     def add(self, store: ConversationStore, stored: StoredMessage) -> None:
@@ -57,7 +65,22 @@ class OpenChat:
             self.id, self.leaf_id, stored.message, stored.status, stored.stats
         )
         store.set_leaf(self.id, new_id)
+        self.stored_leaf_id = new_id
         self.path.append(replace(stored, id=new_id, parent_id=self.leaf_id))
+
+
+def answered(path: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """The path without replies that say nothing, and without the questions that got them."""
+    said: list[StoredMessage] = []
+    for stored in path:
+        message = stored.message
+        if message.role != "assistant" or message.text or message.tool_calls:
+            said.append(stored)
+        elif stored.status == "complete":
+            said.append(stored)
+        elif said and said[-1].message.role == "user":
+            said.pop()
+    return said
 
 
 def _for_model(stored: StoredMessage, key: str) -> Message:

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ds4tui.assistant import Assistant, Job
+from ds4tui.chat.grammars import ToolChoice
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import MessageStatus, StoredMessage
 from ds4tui.engine.requests import SamplingParams
-from ds4tui.errors import Ds4Error, EngineError
+from ds4tui.errors import ConversationWentOn, Ds4Error, EngineError
 from ds4tui.events import (
     Decision,
     EncodingProgress,
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 # A process that is killed loses at most this much of an answer.
 JOURNAL_INTERVAL_S = 1.0
+# An agent's tools stay in the prompt, of which what is resident was made, but nobody here
+# would carry calls out.
+_NO_CALLS = ToolChoice("none")
 
 
 class AnswerView(Protocol):
@@ -109,7 +113,10 @@ class Turn:
         self._view = view
         if self._chat.id is None:
             self._chat.model = self._assistant.info.name
-        question_id, answer_id = await self._journal.begin_turn(self._chat, self.question)
+        try:
+            question_id, answer_id = await self._journal.begin_turn(self._chat, self.question)
+        except ConversationWentOn as exc:
+            return self._end(exc)
         error: Ds4Error | None = None
         try:
             await self._work(answer_id, view)
@@ -140,7 +147,12 @@ class Turn:
             raise _readable(self._ending.error)
 
     def _submit(self, messages: Sequence[Message]) -> Job:
-        return self._assistant.chat(messages, self._sampling, self._inbox.push)
+        tools = self._chat.tools
+        if not tools:
+            return self._assistant.chat(messages, self._sampling, self._inbox.push)
+        return self._assistant.chat(
+            messages, self._sampling, self._inbox.push, tools=tools, choice=_NO_CALLS
+        )
 
     async def _take(self, events: Sequence[Event], view: AnswerView) -> None:
         shown = ""
