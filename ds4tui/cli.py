@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from ds4tui import __version__, bench
 from ds4tui.arguments import Parser, refuse_unknown
@@ -44,17 +44,11 @@ ENGINE = [
     *KV_DISK, "log_level", "data_dir",
 ]  # fmt: skip
 
-# Commands with fixed names that later versions bring: refused, never half done.
-COMING = {
-    "launch": "it will start a coding agent that uses the local server",
-}
-
 USAGE = """ds4tui [-m NAME] [--continue]
        ds4tui -p TEXT [-i IMAGE]... [-m NAME] [--json] [OPTION]...
        ds4tui COMMAND [OPTION]..."""
 
 EPILOG = (
-    "Not built yet: " + ", ".join(COMING) + ". "
     "Every setting can also stand in config.toml or in a DS4TUI_* variable; "
     "--print-config shows them all."
 )
@@ -109,7 +103,7 @@ def _run(given: list[str]) -> int:
     parser.given = given
     args, unknown = parser.parse_known_args(given)
     command: Command | None = getattr(args, "command", None)
-    if unknown and (command is None or command.name not in COMING):
+    if unknown:
         refuse_unknown(getattr(args, "parser", parser), unknown)
     for sentence in unknown_variables(os.environ):
         _say(f"ds4tui: {sentence}")
@@ -194,10 +188,6 @@ def build_parser() -> Parser:
         )
         sub.set_defaults(command=command, parser=sub)
         command.arguments(sub)
-    for name, what in COMING.items():
-        sub = commands.add_parser(name, add_help=False, argument_default=_UNSET)
-        sub.add_argument("rest", nargs="*")
-        sub.set_defaults(command=Command(name, what, _no_arguments, _refuse_coming))
     return parser
 
 
@@ -261,8 +251,10 @@ def _doctor_arguments(parser: Parser) -> None:
     _settings_arguments(parser, ["model", "context_tokens", *WEIGHTS, "data_dir"])
 
 
-def _no_arguments(parser: Parser) -> None:
-    pass
+def _launch_arguments(parser: Parser) -> None:
+    from ds4tui.launch_arguments import add_arguments
+
+    add_arguments(parser, lambda group: _settings_arguments(group, ["model", "host", "port"]))
 
 
 def _settings_arguments(group: Any, names: Sequence[str]) -> None:
@@ -302,11 +294,6 @@ def _refuse_mixture(args: argparse.Namespace, command: Command) -> None:
     for name, flag in flags.items():
         if hasattr(args, name):
             raise UsageError(f"{flag} does not go with the command {command.name}.")
-
-
-def _refuse_coming(settings: Settings, args: argparse.Namespace) -> NoReturn:
-    command: Command = args.command
-    raise UsageError(f"ds4tui {command.name} is not built yet: {command.help}.")
 
 
 def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
@@ -386,6 +373,12 @@ def _cache_arguments(parser: Parser) -> None:
     add_arguments(parser, lambda group: _settings_arguments(group, [*KV_DISK, "data_dir"]))
 
 
+def _launch(settings: Settings, args: argparse.Namespace) -> int:
+    from ds4tui.launch import run
+
+    return run(settings, args.agent, hasattr(args, "write"), sys.stdout)
+
+
 def _bench(settings: Settings, args: argparse.Namespace) -> int:
     return bench.main(args)
 
@@ -422,6 +415,12 @@ COMMANDS = (
         "list, check and clean the conversations' KV states on disk",
         _cache_arguments,
         _cache,
+    ),
+    Command(
+        "launch",
+        "print or write the settings that point a coding agent at the local server",
+        _launch_arguments,
+        _launch,
     ),
     Command("bench", "measure prefill and decode rates, and memory", bench.add_arguments, _bench),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ds4tui import __version__, cli
-from ds4tui.cli import COMING, COMMANDS, build_parser, main
+from ds4tui.cli import COMMANDS, build_parser, main
 from ds4tui.config import Settings, config_path, log_path, table
 from ds4tui.errors import OutOfMemory, UsageError
 from ds4tui.library.resolve import models_dir
@@ -55,13 +55,10 @@ def test_both_names_of_the_program_answer_alike(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"ds4tui {__version__}\n"
 
 
-def test_help_lists_what_there_is_and_marks_what_there_is_not() -> None:
+def test_help_lists_what_there_is() -> None:
     text = build_parser().format_help()
     for command in COMMANDS:
         assert f"    {command.name} " in text
-    listed, _, rest = text.partition("Not built yet:")
-    for name in COMING:
-        assert name in rest and f"    {name} " not in listed
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -98,7 +95,8 @@ def test_the_fixed_names_are_there() -> None:
         (["cache", "--list"], "There is no option --list."),
         (["cache", "prune", "--to", "much"], "--to must be a size as 5GB, not 'much'."),
         (["cache", "show", "nothing"], "No stored conversation is called nothing."),
-        (["launch", "claude", "--", "-x"], "ds4tui launch is not built yet"),
+        (["launch", "vim"], "There is no command 'vim' of ds4tui launch."),
+        (["launch"], "AGENT"),
         (["-p", "x", "-i", "none.png"], "There is no file none.png"),
         (["-i", "a.png"], "--image goes with -p"),
         (["--json"], "--json goes with -p"),
@@ -116,8 +114,8 @@ def test_the_fixed_names_are_there() -> None:
         (["--json=1"], "--json takes no value."),
         (["--tempreture", "1"], "There is no option --tempreture (did you mean --temperature?)."),
         (["serve", "--prot", "1"], "There is no option --prot (did you mean --port?)."),
-        (["-p", "hi", "--port", "99"], "--port goes with ds4tui serve only."),
-        (["--port=99"], "--port goes with ds4tui serve only."),
+        (["-p", "hi", "--port", "99"], "--port goes with ds4tui serve and ds4tui launch only."),
+        (["--port=99"], "--port goes with ds4tui serve and ds4tui launch only."),
         (["-p", "hi", "there"], "There is no command 'there' of ds4tui."),
         (["pull", "smollm2", "more"], "'more' is one too many."),
         (["models", "smollm2"], "There is no command 'smollm2' of ds4tui models."),

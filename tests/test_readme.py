@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ds4tui.cli import COMING, COMMANDS
+from ds4tui.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def test_the_tables_are_the_code_s() -> None:
 
 
 def test_every_command_that_is_shown_exists() -> None:
-    known = {command.name for command in COMMANDS} | set(COMING)
+    known = {command.name for command in COMMANDS}
     shown = re.findall(r"ds4tui ([a-z]+)\b(?! is| and| are)", "\n".join(fenced(README)))
     assert shown and set(shown) <= known
 

@@ -12,11 +12,10 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def commands() -> str:
-    from ds4tui.cli import COMING, COMMANDS
+    from ds4tui.cli import COMMANDS
 
     rows = [("`ds4tui`", "open the app"), ("`ds4tui -p TEXT`", "one question, one answer")]
     rows += [(f"`ds4tui {c.name}`", c.help) for c in COMMANDS]
-    rows += [(f"`ds4tui {name}`", f"not built yet: {what}") for name, what in COMING.items()]
     return table(("command", "what it does"), rows)
 
 
