@@ -204,7 +204,7 @@ def _chat_arguments(parser: Parser) -> None:
 
 
 def _serve_arguments(parser: Parser) -> None:
-    _settings_arguments(parser, ["model", "host", "port", "api_key", *ENGINE])
+    _settings_arguments(parser, ["model", "host", "port", "api_key", "server_keep_alive", *ENGINE])
 
 
 def _pull_arguments(parser: Parser) -> None:

@@ -160,6 +160,15 @@ class Settings:
     host: str = setting("127.0.0.1", "address that the server listens on")
     port: int = setting(8484, "port that the server listens on; 0: any free one", 0, 65535)
     api_key: str = setting("", "key that clients of the server must send; empty: none")
+    server_keep_alive: str = setting(
+        "usual",
+        "what a stream says while a long prompt is evaluated: usual is comment lines, events where "
+        "the API has one for it or the client is known to count nothing else",
+        choices=("usual", "comment", "event", "none"),
+    )
+    server_keep_alive_clients: tuple[str, ...] = setting(
+        (), "the same for single clients, as NAME=STYLE: NAME is how their User-Agent begins"
+    )
     theme: str = setting("textual-dark", "colour theme of the app")
     log_level: str = setting(
         "info", "what the log file holds", choices=("debug", "info", "warning", "error")

@@ -18,6 +18,7 @@ from ds4tui.assistant import Assistant
 from ds4tui.chat.ledger import ConversationLedger
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
+from ds4tui.server.keep_alive import KeepAlives
 from ds4tui.server.listening import bind
 from ds4tui.server.runner import ServerHandle
 
@@ -87,6 +88,7 @@ def start_server(
         settings.port,
         settings.api_key or None,
         defaults=settings.sampling(assistant.info.sampling),
+        keep_alives=KeepAlives.of(settings.server_keep_alive, settings.server_keep_alive_clients),
         agents=agents,
     )
 

@@ -39,7 +39,7 @@ async def answer(request: Request, parse: Parse) -> Response:
     call, dialect = await anyio.to_thread.run_sync(parse, body, service)
     service.require_model(call.model)
     client = client_name(request.headers.get("user-agent", ""))
-    call = replace(call, client=client, endpoint=request.url.path)
+    call = replace(call, client=client, endpoint=request.scope["path"])
     try:
         first = await until_hang_up(request.receive, _begin(service, call, 0))
     except ClientGone:
@@ -129,7 +129,9 @@ async def _whole(
 def _stream(
     request: Request, dialect: Dialect, service: Service, call: Call, first: JobEvents
 ) -> Response:
-    stream = ReplyStream(dialect, lambda: _jobs(service, call, first), service.keep_alive_s)
+    style = service.keep_alives.style_for(request.headers.get("user-agent", ""))
+    jobs = partial(_jobs, service, call, first)
+    stream = ReplyStream(dialect, jobs, service.keep_alive_s, style)
 
     def finish(client_gone: bool) -> None:
         first.close()

@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ds4tui.errors import Ds4Error
 from ds4tui.events import (
@@ -39,6 +39,7 @@ class MessagesDialect:
     counts_cache: bool = False
     edits_context: bool = False
     id: str = field(default_factory=lambda: f"msg_{uuid.uuid4().hex}")
+    has_ping: ClassVar[bool] = True
     _open: str = ""  # type of the block that is open
     _index: int = -1  # of the latest block
 
@@ -81,7 +82,7 @@ class MessagesDialect:
         # Nothing is counted yet: the first byte must not wait. The last event has the numbers.
         yield _frame("message_start", message=self._head([], Usage()))
 
-    def keep_alive(self, phase: str) -> bytes:
+    def keep_alive(self) -> bytes:
         return _frame("ping")
 
     def told(self, choice: int, event: Event) -> Iterable[bytes]:

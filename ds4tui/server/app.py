@@ -17,6 +17,7 @@ from ds4tui.server import cache_changes, endpoints, metrics, text_endpoints
 from ds4tui.server.auth import BearerAuth
 from ds4tui.server.callers import LocalCallers, is_loopback
 from ds4tui.server.errors import handle_ds4_error, handle_http_exception, handle_internal_error
+from ds4tui.server.keep_alive import KeepAlives
 from ds4tui.server.requestlog import RequestLog
 from ds4tui.server.service import KEEP_ALIVE_S, Service
 
@@ -48,11 +49,13 @@ def create_app(
     defaults: SamplingDefaults | None = None,
     keep_alive_s: float = KEEP_ALIVE_S,
     agents: Agents | None = None,
+    keep_alives: KeepAlives | None = None,
 ) -> Starlette:
     """The application around one opened model, which it never closes.
 
     With an `api_key`, everything but /health needs it. `defaults` are the sampling parameters of
-    requests that leave them open. A stream that is silent for `keep_alive_s` gets a comment.
+    requests that leave them open. A stream that is silent for `keep_alive_s` says that it lives, in
+    the style of `keep_alives`.
     `host` is what the server listens on: see callers.py for who is refused. `agents` watches
     the requests.
     """
@@ -77,6 +80,7 @@ def create_app(
         # What others wrote is for those who have the key, or sit at this machine.
         shows_texts=bool(api_key) or is_loopback(host),
         agents=agents or Agents(),
+        keep_alives=keep_alives or KeepAlives(),
     )
     app.state.endpoints = tuple(route.path for route in ROUTES)
     return app

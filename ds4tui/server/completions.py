@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ds4tui.errors import Ds4Error, RequestError
 from ds4tui.events import Event, ReasoningText, SampledToken, TokenText
@@ -18,7 +18,7 @@ from ds4tui.server.openai_chat import MAX_REPLIES, read_sampling
 from ds4tui.server.openai_reply import LEAST_LOGPROB
 from ds4tui.server.reply import Ending, Reply
 from ds4tui.server.service import Service, usage_json
-from ds4tui.server.sse import DONE, comment_frame, data_frame
+from ds4tui.server.sse import DONE, data_frame
 
 # OpenAI's: a completion that asks for no length is short.
 DEFAULT_MAX_TOKENS = 16
@@ -89,6 +89,7 @@ class CompletionDialect:
     include_usage: bool = False
     id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    has_ping: ClassVar[bool] = False
     _held: list[SampledToken] = field(default_factory=list)  # whose text is still held back
     _offset: int = 0  # characters of this choice so far
 
@@ -103,8 +104,11 @@ class CompletionDialect:
     def opening(self) -> Iterable[bytes]:
         yield self._chunk(0, "", None)
 
-    def keep_alive(self, phase: str) -> bytes:
-        return comment_frame(phase)
+    def keep_alive(self) -> bytes:
+        held, self._held = self._held, []  # they wait for their text
+        frame = self._chunk(0, "", None)
+        self._held = held
+        return frame
 
     def told(self, choice: int, event: Event) -> Iterable[bytes]:
         if isinstance(event, TokenText | ReasoningText):

@@ -31,6 +31,7 @@ def read_chat(body: bytes, service: Service) -> tuple[Call, ChatDialect]:
     return call, ChatDialect(
         service.assistant.info.name,
         with_logprobs=call.sampling.logprobs is not None,
+        with_progress=fields.boolean("return_progress"),
         include_usage=call.include_usage,
         choices=call.n,
     )

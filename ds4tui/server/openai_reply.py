@@ -8,11 +8,13 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ds4tui.errors import Ds4Error
 from ds4tui.events import (
+    Decision,
     Event,
+    PrefillProgress,
     ReasoningText,
     SampledToken,
     TokenLogprob,
@@ -24,7 +26,7 @@ from ds4tui.server.cache_json import kv_json
 from ds4tui.server.errors import error_object
 from ds4tui.server.reply import Ending, Reply
 from ds4tui.server.service import usage_json
-from ds4tui.server.sse import DONE, comment_frame, data_frame
+from ds4tui.server.sse import DONE, data_frame
 
 # What OpenAI documents for "very unlikely"; JSON cannot hold the -inf of a masked token.
 LEAST_LOGPROB = -9999.0
@@ -32,14 +34,16 @@ LEAST_LOGPROB = -9999.0
 
 @dataclass
 class ChatDialect:
-    """A server.reply.Dialect for one request."""
+    """A server.reply.Dialect for one request. `with_progress`: a stream tells the prefill."""
 
     model: str
     with_logprobs: bool = False
+    with_progress: bool = False
     include_usage: bool = False
     choices: int = 1
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    has_ping: ClassVar[bool] = False
     _held: list[SampledToken] = field(default_factory=list)  # whose text is still held back
 
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
@@ -59,12 +63,17 @@ class ChatDialect:
         for number in range(self.choices):
             yield self._chunk(number, {"role": "assistant", "content": ""})
 
-    def keep_alive(self, phase: str) -> bytes:
-        return comment_frame(phase)
+    def keep_alive(self) -> bytes:
+        held, self._held = self._held, []  # they wait for their text
+        frame = self._chunk(0, {})
+        self._held = held
+        return frame
 
     def told(self, choice: int, event: Event) -> Iterable[bytes]:
         if isinstance(event, TokenText | ReasoningText):
             self._held.extend(event.tokens)
+        if self.with_progress and (progress := _progress(event)) is not None:
+            yield self._chunk(choice, {}, prompt_progress=progress)
         delta = _delta(event)
         if delta is not None:
             yield self._chunk(choice, delta)
@@ -84,7 +93,9 @@ class ChatDialect:
     def failed(self, error: Ds4Error) -> Iterable[bytes]:
         yield data_frame({"error": error_object(error)})
 
-    def _chunk(self, number: int, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+    def _chunk(
+        self, number: int, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
+    ) -> bytes:
         held, self._held = self._held, []
         choice = {
             "index": number,
@@ -92,7 +103,7 @@ class ChatDialect:
             "logprobs": logprobs_json(held) if self.with_logprobs and held else None,
             "finish_reason": finish_reason,
         }
-        chunk = {**self._common("chat.completion.chunk"), "choices": [choice]}
+        chunk = {**self._common("chat.completion.chunk"), "choices": [choice], **more}
         return data_frame({**chunk, "usage": None} if self.include_usage else chunk)
 
     def _common(self, kind: str) -> dict[str, Any]:
@@ -119,6 +130,22 @@ def _message(reply: Reply) -> dict[str, Any]:
             for call in reply.calls
         ]
     return message
+
+
+def _progress(event: Event) -> dict[str, Any] | None:
+    """llama.cpp's: tokens of the prompt, those that were resident, those and the evaluated ones,
+    and how long evaluating has taken."""
+    if isinstance(event, Decision):
+        total = event.kept + event.evaluated
+        return {"total": total, "cache": event.kept, "processed": event.kept, "time_ms": 0}
+    if not isinstance(event, PrefillProgress):
+        return None
+    return {
+        "total": event.cached + event.total,
+        "cache": event.cached,
+        "processed": event.cached + event.done,
+        "time_ms": round(event.done / event.tokens_per_s * 1e3) if event.tokens_per_s else 0,
+    }
 
 
 def _delta(event: Event) -> dict[str, Any] | None:

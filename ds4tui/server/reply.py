@@ -7,7 +7,7 @@ one: it ends with an error.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ds4tui.chat.messages import ToolCall
 from ds4tui.errors import Ds4Error, EngineClosed
@@ -60,14 +60,17 @@ class Reply:
 class Dialect(Protocol):
     """How one API writes the answer to one request: `whole`, or frames of an event stream.
 
-    Of a stream, `opening` comes first and at once, `keep_alive` whenever it was silent for long
-    (`phase` says what the job is at), then for each of the replies (`choice` is its
+    Of a stream, `opening` comes first and at once, then for each of the replies (`choice` is its
     number, from 0) what `told` makes of each event and what `ended` adds, then `closing`, or
-    `failed` instead of whatever is left."""
+    `failed` instead of whatever is left. `keep_alive` is an event that says nothing new, for
+    clients that count events when a stream is silent for long; `has_ping` says that the API has
+    one for this."""
+
+    has_ping: ClassVar[bool]
 
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]: ...
     def opening(self) -> Iterable[bytes]: ...
-    def keep_alive(self, phase: str) -> bytes: ...
+    def keep_alive(self) -> bytes: ...
     def told(self, choice: int, event: Event) -> Iterable[bytes]: ...
     def ended(self, choice: int, end: Ending) -> Iterable[bytes]: ...
     def closing(self, ends: Sequence[Ending]) -> Iterable[bytes]: ...

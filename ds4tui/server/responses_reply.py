@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ds4tui.errors import Ds4Error
 from ds4tui.events import (
@@ -26,7 +26,7 @@ from ds4tui.server.errors import error_object
 from ds4tui.server.openai_reply import logprobs_json
 from ds4tui.server.reply import Ending, Reply, reply_of
 from ds4tui.server.responses_tools import CallItems, free_text
-from ds4tui.server.sse import comment_frame, event_frame
+from ds4tui.server.sse import event_frame
 
 # What a response says is kept for requests that go on from it: its id, and what it says.
 Keep = Callable[[str, Reply, dict[str, Any]], None]
@@ -50,6 +50,7 @@ class ResponsesDialect:
     keep: Keep | None = None
     id: str = field(default_factory=lambda: f"resp_{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    has_ping: ClassVar[bool] = False
     _number: int = 0  # of the next event
     _output: list[dict[str, Any]] = field(default_factory=list)  # items that are complete
     _item: dict[str, Any] | None = None  # the open one
@@ -69,8 +70,9 @@ class ResponsesDialect:
         yield self._frame("response.created", response=self._response([], None))
         yield self._frame("response.in_progress", response=self._response([], None))
 
-    def keep_alive(self, phase: str) -> bytes:
-        return comment_frame(phase)  # strict clients refuse events that they do not know
+    def keep_alive(self) -> bytes:
+        # Strict clients refuse events that they do not know.
+        return self._frame("response.in_progress", response=self._response(self._output, None))
 
     def told(self, choice: int, event: Event) -> Iterable[bytes]:
         self._events.append(event)

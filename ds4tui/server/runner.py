@@ -20,6 +20,7 @@ from ds4tui.assistant import Assistant
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import EngineError, UsageError
 from ds4tui.server.app import create_app
+from ds4tui.server.keep_alive import KeepAlives
 from ds4tui.server.listening import bind, shown_host
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class ServerHandle:
         *,
         defaults: SamplingDefaults | None = None,
         agents: Agents | None = None,
+        keep_alives: KeepAlives | None = None,
     ) -> "ServerHandle":
         """Serve `assistant` on every address of `host`; port 0 picks a free one.
 
@@ -63,7 +65,14 @@ class ServerHandle:
         """
         if api_key:
             api_key = _stripped(api_key)
-        app = create_app(assistant, api_key, host=host, defaults=defaults, agents=agents)
+        app = create_app(
+            assistant,
+            api_key,
+            host=host,
+            defaults=defaults,
+            agents=agents,
+            keep_alives=keep_alives,
+        )
         sockets = bind(host, port)
         handle = cls(app, sockets, host, "" if api_key else _exposure(host, sockets))
         if handle.warning:

@@ -13,6 +13,7 @@ from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.events import Usage
 from ds4tui.server.errors import ApiError
 from ds4tui.server.jobs import ActiveJobs
+from ds4tui.server.keep_alive import KeepAlives
 from ds4tui.server.kept_responses import KeptResponses
 
 # nginx's "client closed request": nobody receives it, but the log line says what happened.
@@ -30,6 +31,7 @@ class Service:
     shows_texts: bool = True  # whether /v1/cache shows pieces of conversations
     responses: KeptResponses = field(default_factory=KeptResponses)
     agents: Agents = field(default_factory=Agents)
+    keep_alives: KeepAlives = field(default_factory=KeepAlives)
     jobs: ActiveJobs = field(default_factory=ActiveJobs)
     started_s: int = field(default_factory=lambda: int(time.time()))
 

@@ -8,8 +8,9 @@ from ds4tui.errors import Ds4Error
 from ds4tui.events import Failed, Finished
 from ds4tui.server.errors import as_ds4_error
 from ds4tui.server.jobs import JobEvents
+from ds4tui.server.keep_alive import Style
 from ds4tui.server.reply import Dialect, Ending, complete
-from ds4tui.server.sse import EventWriter
+from ds4tui.server.sse import EventWriter, comment_frame
 
 # The jobs of a request, one after the other; closing it ends the one at work.
 Jobs = Callable[[], AsyncGenerator[JobEvents, None]]
@@ -18,10 +19,13 @@ Jobs = Callable[[], AsyncGenerator[JobEvents, None]]
 class ReplyStream:
     """Writes one answer; `endings` and `error` say how it ended once it has."""
 
-    def __init__(self, dialect: Dialect, jobs: Jobs, keep_alive_s: float) -> None:
+    def __init__(
+        self, dialect: Dialect, jobs: Jobs, keep_alive_s: float, style: Style = "usual"
+    ) -> None:
         self._dialect = dialect
         self._jobs = jobs
         self._keep_alive_s = keep_alive_s
+        self._style = style
         self.phase = "queue"
         self.endings: list[Ending] = []
         self.error: Ds4Error | None = None
@@ -41,11 +45,10 @@ class ReplyStream:
     async def _one(self, writer: EventWriter, events: JobEvents) -> Ending:
         choice = len(self.endings)
         while True:
-            silent_s = time.monotonic() - writer.written_s
-            event = await events.next(max(0.0, self._keep_alive_s - silent_s))
+            event = await events.next(self._patience_s(writer))
             self.phase = events.phase
             if event is None:
-                await writer.raw(self._dialect.keep_alive(events.phase))
+                await writer.raw(self._keep_alive())
             elif isinstance(event, Finished):
                 end = Ending(complete(event), events.decision)
                 await _write(writer, self._dialect.ended(choice, end))
@@ -54,6 +57,17 @@ class ReplyStream:
                 raise as_ds4_error(event.error)
             else:
                 await _write(writer, self._dialect.told(choice, event))
+
+    def _patience_s(self, writer: EventWriter) -> float | None:
+        if self._style == "none":
+            return None
+        silent_s = time.monotonic() - writer.written_s
+        return max(0.0, self._keep_alive_s - silent_s)
+
+    def _keep_alive(self) -> bytes:
+        usual = "event" if self._dialect.has_ping else "comment"
+        style = usual if self._style == "usual" else self._style
+        return self._dialect.keep_alive() if style == "event" else comment_frame(self.phase)
 
     @property
     def note(self) -> str:
