@@ -46,11 +46,11 @@ from ds4tui.kernels import choice
 from ds4tui.kernels.cpu.threads import limit_threads
 from ds4tui.library.resolve import resolve_model
 from ds4tui.opening import open_assistant
+from tests.screens import WEIGHTS as MMPROJ
+from tests.screens import screen
 from tools.screen_reader.llamacpp import rename
 
-SAMPLES = Path(__file__).parent.parent / "tests" / "data" / "screen_reader"
-MMPROJ = SAMPLES / "mmproj-smollm2-135m-screens-Q8_0.gguf"
-SHOTS = ["dialog.png", "settings.png", "sample_03.png"]
+SHOTS = ["sample.png", "settings.png", "sample_03.png"]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
 ANSWER_S = 600.0
 CLOCK_HZ = os.sysconf("SC_CLK_TCK")
@@ -128,7 +128,7 @@ def measure_encode(model: Path, mmproj: Path, threads: int, rounds: int) -> dict
     limit_threads(threads)
     with GGUFFile.open(mmproj) as file:
         encoder = Encoder(file, choice.current().path(False))
-    data = (SAMPLES / SHOTS[0]).read_bytes()
+    data = screen(SHOTS[0]).read_bytes()
     one = prepared(opened(data), encoder.config)
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +164,7 @@ class Asked:
 
 
 def shot(number: int, at: int = 0) -> Image:
-    return Image((SAMPLES / SHOTS[number]).read_bytes(), at, SHOTS[number])
+    return Image(screen(SHOTS[number]).read_bytes(), at, SHOTS[number])
 
 
 def asking(words: str, *numbers: int) -> Message:

@@ -197,7 +197,8 @@ def _chat_arguments(parser: Parser) -> None:
     ask.add_argument("-p", "--prompt", metavar="TEXT",
                      help="answer TEXT and exit; piped standard input is added to it")  # fmt: skip
     ask.add_argument("-i", "--image", metavar="IMAGE", action="append",
-                     help="with -p: ask about a picture file; several in their order")  # fmt: skip
+                     help="with -p: ask about a picture file; several in their order; "
+                     "sample is a screenshot that comes with ds4tui")  # fmt: skip
     ask.add_argument("--json", action="store_true", help="with -p: one JSON event a line")
     _settings_arguments(parser.add_argument_group("choice of tokens"), SAMPLING)
     _settings_arguments(parser.add_argument_group("engine"), ENGINE)

@@ -116,7 +116,7 @@ class Settings:
     mmproj: str = setting(
         "",
         "the file of the model's image encoder, or none; unset: the one beside the model that "
-        "fits it",
+        "fits it, or, for smollm2, the screen reader that comes with ds4tui",
     )
     images_kept: int = setting(
         0,

@@ -29,6 +29,7 @@ from ds4tui.events import (
     as_json,
 )
 from ds4tui.interrupts import ending_on_interrupt
+from ds4tui.library.screens import sample_named
 
 # Far more than any context holds; whoever pipes more has piped the wrong thing.
 MAX_STDIN_BYTES = 64 * 2**20
@@ -79,10 +80,11 @@ def one_shot(
 
 
 def read_image(path: Path, screen: "Screen") -> Image:
-    """Raises UsageError with the file's name and the reason for what is no picture."""
+    """The file, or the sample of the package that `path` asks for. Raises UsageError with the
+    file's name and the reason for what is no picture."""
     from ds4tui.pictures.reading import read_picture  # brings Pillow
 
-    picture = read_picture(path)
+    picture = read_picture(sample_named(str(path)) or path)
     if picture.note:
         screen.warn(f"{picture.name}: {picture.note}")
     return Image(picture.data, 0, picture.name)

@@ -1,4 +1,5 @@
-"""How a model that is opened gets its eyes: the mmproj that was named, or one beside it.
+"""How a model that is opened gets its eyes: the mmproj that was named, one beside it, or, for the
+catalogue's smollm2, the one that comes with the package (library/screens.py).
 
 A named one that does not fit is an error; one that was found by itself costs nothing but pictures,
 and why is told to whoever sends one. Read on the caller's thread, loaded on the engine's.
@@ -16,7 +17,8 @@ from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.errors import GGUFError, OutOfMemory
-from ds4tui.library.eyes import Text, beside, require_fitting
+from ds4tui.library import screens
+from ds4tui.library.eyes import Text, found_for, require_fitting
 
 if TYPE_CHECKING:
     from ds4tui.engine.models.registry import Model
@@ -57,14 +59,14 @@ class Sight:
         if settings.mmproj.lower() == "none":
             return cls(name, None, _words(name, _SWITCHED_OFF, "Open it without that."), False)
         named = _named(settings)
-        paths = [named] if named else beside(gguf.path, settings.models_dir)
+        paths = [named] if named else found_for(gguf.path, settings.models_dir)
+        text = Text(gguf.architecture, gguf.key(".embedding_length", int, 0))
         if not paths:
-            return cls(name, None, _words(name, _NO_ENCODER, _HINT), False)
+            return cls(name, None, _words(name, _none_found(gguf, text), _HINT), False)
         from ds4tui.engine.vision.seeing import eyes_of, open_eyes  # brings Pillow
 
         progress(f"reading {paths[0].name}")
         encode = partial(tokenizer.encode, special=True)
-        text = Text(gguf.architecture, gguf.key(".embedding_length", int, 0))
 
         def fits(file_name: str, config: "VisionConfig") -> None:
             require_fitting(file_name, config, text)
@@ -137,7 +139,7 @@ class Sight:
 
 
 def _named(settings: Settings) -> Path | None:
-    """As a path, or as a file of the models folder."""
+    """As a path, as a file of the models folder, or as the one that comes with the package."""
     if not settings.mmproj:
         return None
     try:
@@ -145,7 +147,13 @@ def _named(settings: Settings) -> Path | None:
     except RuntimeError:  # ~somebody who is not there
         path = Path(settings.mmproj)
     inside = settings.models_dir / settings.mmproj
-    return inside if not path.is_file() and inside.is_file() else path
+    brought = screens.FOLDER / settings.mmproj
+    return next((p for p in (path, inside, brought) if p.is_file()), path)
+
+
+def _none_found(gguf: GGUFFile, text: Text) -> str:
+    words = gguf.key("tokenizer.ggml.tokens", list, [])
+    return f"{_NO_ENCODER} {screens.why_not(text.architecture, text.width, words)}".rstrip()
 
 
 def _words(name: str, reason: str, hint: str) -> str:

@@ -15,20 +15,20 @@ from ds4tui.config import Settings
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import RequestError
 from ds4tui.events import Decision, Finished
+from ds4tui.library.screens import SAMPLE_QUESTION
 from ds4tui.opening import open_assistant
 from tests.fakes import EventLog
+from tests.screens import WEIGHTS, screen
 
 pytestmark = pytest.mark.real_model
 
-SAMPLES = Path(__file__).parent / "data" / "screen_reader"
-EYES = SAMPLES / "mmproj-smollm2-135m-screens-Q8_0.gguf"
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
 COLOUR, BUTTON = "Which colour is the background?", "Which button is highlighted?"
 
 
 @pytest.fixture
 def settings(smollm2_path: Path, own_folders: Path) -> Settings:
-    return replace(Settings(), data_dir=own_folders, mmproj=str(EYES), kv_disk="off")
+    return replace(Settings(), data_dir=own_folders, mmproj=str(WEIGHTS), kv_disk="off")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def seeing(smollm2_path: Path, settings: Settings) -> Iterator[Assistant]:
 
 
 def asked(name: str, question: str) -> Message:
-    return Message("user", question, images=(Image((SAMPLES / name).read_bytes(), 0, name),))
+    return Message("user", question, images=(Image(screen(name).read_bytes(), 0, name),))
 
 
 def reply(assistant: Assistant, *messages: Message) -> tuple[str, Decision, Finished]:
@@ -83,16 +83,29 @@ def test_two_pictures_are_told_apart_in_one_conversation(seeing: Assistant) -> N
 
 
 def test_the_command_line_asks_about_pictures(smollm2_path: Path) -> None:
-    model = ["-m", str(smollm2_path), "--mmproj", str(EYES), "--no-kv-disk", "--temperature", "0"]
-    question = ["-p", COLOUR, "-i", str(SAMPLES / "sample_01.png"), "--json"]
+    model = ["-m", str(smollm2_path), "--mmproj", str(WEIGHTS)]
+    settings = ["--no-kv-disk", "--temperature", "0"]
+    question = ["-p", COLOUR, "-i", str(screen("sample_01.png")), "--json"]
     ran = subprocess.run(
-        [sys.executable, "-m", "ds4tui", *model, *question], capture_output=True, text=True
+        [sys.executable, "-m", "ds4tui", *model, *settings, *question],
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 0, ran.stderr
     events = [json.loads(line) for line in ran.stdout.splitlines()]
     assert "".join(e["text"] for e in events if e["type"] == "TokenText").strip() == "Pink"
     encoded = [(e["done"], e["total"]) for e in events if e["type"] == "EncodingProgress"]
     assert encoded == [(1, 1)]
+
+
+def test_the_sample_is_read_by_what_comes_with_the_package(smollm2_path: Path) -> None:
+    """No mmproj is named and none lies beside the model, which is named by its path."""
+    asked = ["-m", str(smollm2_path), "-p", SAMPLE_QUESTION, "-i", "sample"]
+    settings = ["--no-kv-disk", "--temperature", "0"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "ds4tui", *asked, *settings], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stdout) == (0, "Save, Discard\n"), ran.stderr
 
 
 def test_without_its_encoder_the_model_refuses(smollm2_path: Path, settings: Settings) -> None:

@@ -1,7 +1,5 @@
 """Questions about screenshots through the whole program: SmolLM2 with the screen reader."""
 
-import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,23 +14,20 @@ from ds4tui.errors import RequestError
 from ds4tui.events import Decision, EncodingProgress, Finished, TokenText
 from ds4tui.opening import open_assistant
 from tests.fakes import EventLog
+from tests.screens import QUESTIONS, WEIGHTS, screen
 
 pytestmark = pytest.mark.real_model
 
-SAMPLES = Path(__file__).parent / "data" / "screen_reader"
-WEIGHTS = SAMPLES / "mmproj-smollm2-135m-screens-Q8_0.gguf"
-QUESTIONS = json.loads((SAMPLES / "samples.json").read_text())
 GREEDY = SamplingParams(temperature=0.0, max_tokens=40)
 BACKGROUND = "Which colour is the background?"
 
 
 @pytest.fixture
 def folder(smollm2_path: Path, tmp_path: Path) -> Path:
-    """Of data, with the model and its eyes beside it."""
+    """Of data, with the model as `ds4tui pull` leaves it: its eyes come with the package."""
     models = tmp_path / "data" / "models"
     models.mkdir(parents=True)
     (models / smollm2_path.name).symlink_to(smollm2_path)
-    shutil.copy(WEIGHTS, models)
     return tmp_path / "data"
 
 
@@ -49,7 +44,7 @@ def opened_in(folder: Path, **changed: str) -> Assistant:
 
 
 def shot(name: str, at: int = 0) -> Image:
-    return Image((SAMPLES / name).read_bytes(), at, name)
+    return Image(screen(name).read_bytes(), at, name)
 
 
 def about(name: str, question: str) -> Message:
@@ -77,11 +72,10 @@ def ask(assistant: Assistant, *messages: Message) -> Answer:
 
 def test_screenshots_are_read(assistant: Assistant) -> None:
     assert assistant.info.vision == WEIGHTS.name == assistant.stats.encoder
-    samples = QUESTIONS[:5]  # tests/engine/vision/test_screen_reader.py asks all
-    for sample in samples:
+    for sample in QUESTIONS:
         answer = ask(assistant, about(sample["png"], sample["question"]))
         assert answer.text == sample["expected"]
-    assert assistant.stats.images_encoded == len({sample["png"] for sample in samples})
+    assert assistant.stats.images_encoded == len({sample["png"] for sample in QUESTIONS})
 
 
 def test_a_picture_that_is_swapped_under_a_warm_cache_changes_the_answer(
@@ -99,7 +93,7 @@ def test_a_picture_that_is_swapped_under_a_warm_cache_changes_the_answer(
 
 
 def test_the_next_turn_evaluates_no_row_of_the_picture(assistant: Assistant) -> None:
-    question = about("dialog.png", "Which buttons are there?")
+    question = about("sample.png", "Which buttons are there?")
     first = ask(assistant, question)
     reply = Message("assistant", first.text)
     second = ask(assistant, question, reply, Message("user", "What is the title of the window?"))
@@ -127,7 +121,7 @@ def test_without_eyes_a_picture_is_refused_and_the_session_goes_on(folder: Path)
     blind = opened_in(folder, mmproj="none")
     try:
         with pytest.raises(RequestError, match="sees no pictures"):
-            ask(blind, about("dialog.png", "Which buttons are there?"))
+            ask(blind, about("sample.png", "Which buttons are there?"))
         assert ask(blind, Message("user", "What is the capital of France?")).text
     finally:
         blind.close()

@@ -11,6 +11,7 @@ from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.errors import GGUFError, ModelNotFound, OutOfMemory
+from ds4tui.library.screens import MMPROJ
 from ds4tui.sight import Sight
 from tests.engine.vision.changed import with_keys
 from tests.engine.vision.pictures import encoded, picture
@@ -65,6 +66,19 @@ def test_without_one_it_says_what_to_do(model: Path) -> None:
     assert found.vision is None
     assert found.refusal.startswith("tiny sees no pictures: no image encoder (mmproj file) lies")
     assert "--mmproj FILE" in found.refusal and "ds4tui models --catalogue" in found.refusal
+
+
+def test_the_one_of_the_package_is_not_for_models_that_only_look_like_its_own(model: Path) -> None:
+    assert "screen reader" not in sight(model).refusal  # of a width that nobody takes for it
+    source = golden_path("idefics3")
+    with_keys(source, model, {"llama.embedding_length": 576})
+    found = sight(model)
+    assert found.vision is None and "and this model has another" in found.refusal
+
+
+def test_the_one_of_the_package_is_named_by_its_file(model: Path) -> None:
+    with pytest.raises(GGUFError, match="576 numbers, and the model takes 64"):
+        sight(model, MMPROJ.name)
 
 
 def test_one_that_does_not_fit_is_a_reason_or_if_named_an_error(model: Path) -> None:

@@ -5,7 +5,7 @@
 
 chat.svg is a chat whose second question reuses what is resident; narrow.svg the same at 80x24;
 help.svg the commands; decisions.svg what another system prompt did to that chat; pictures.svg two
-questions about screenshots, to the screen reader of tests/data; pull.svg the first start without a
+questions about screenshots of tests/data; pull.svg the first start without a
 model. --png makes chat.png as well, which the README shows where SVG is not drawn;
 it needs rsvg-convert.
 """
@@ -45,7 +45,6 @@ QUESTIONS = (
     "Give three reasons to use one, as a list.",
 )
 SCREEN_FOLDER = FOLDER.parent / "tests" / "data" / "screen_reader"
-SCREEN_READER = SCREEN_FOLDER / "mmproj-smollm2-135m-screens-Q8_0.gguf"
 SCREENS = (
     ("sample_01.png", "Which colour is the background?"),
     ("sample_04.png", "Is the theme dark or light?"),
@@ -179,7 +178,7 @@ def main() -> None:
         open_model = fake_model if chosen.fake else real_model(settings)
         asyncio.run(picture_chats(settings, open_model))
         if not chosen.fake:
-            seeing = replace(settings, mmproj=str(SCREEN_READER), temperature=0.0, max_tokens=12)
+            seeing = replace(settings, temperature=0.0, max_tokens=12)
             asyncio.run(picture_pictures(seeing, real_model(seeing)))
         asyncio.run(picture_first_start(settings))
     if chosen.png:

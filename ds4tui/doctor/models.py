@@ -9,6 +9,7 @@ from ds4tui.cache.memory import MemoryPlan, plan_memory
 from ds4tui.config import Settings
 from ds4tui.doctor.findings import Finding, Level
 from ds4tui.errors import Ds4Error, ModelError, ModelNotFound
+from ds4tui.library import screens
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.headers import ARCHITECTURES, Facts, read_facts
 from ds4tui.library.listing import Listing, Row, gigabytes, list_models, megabytes
@@ -78,6 +79,7 @@ def _health(row: Row, settings: Settings, available_bytes: int, is_chosen: bool)
     about["image_encoder"] = sees or None
     text = f"{name}: {_header_words(row.facts)}; {_plan_words(plan, row.facts)}"
     text += f"; sees pictures with {sees}" if sees else ""
+    text += f", which {screens.limits_of(screens.MMPROJ)}" if sees == screens.MMPROJ.name else ""
     if plan is not None and not plan.fits:
         return Finding(
             "BAD" if is_chosen else "note",

@@ -1,5 +1,5 @@
-"""Which mmproj file belongs to a model: those that lie beside it, and whether they fit it, told
-from the headers. Brings neither mlx nor Pillow."""
+"""Which mmproj file belongs to a model: those that lie beside it and the one that comes with the
+package, and whether they fit it, told from the headers. Brings neither mlx nor Pillow."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds4tui.errors import GGUFError, ModelError
+from ds4tui.library import screens
 from ds4tui.library.discover import survey
 from ds4tui.library.hub_names import is_vision_part
 
@@ -43,6 +44,12 @@ def beside(model: Path, models_folder: Path) -> list[Path]:
     if not found and models_folder not in (model.parent, model.parent.parent):
         found = _in_folder(model.parent.parent)
     return sorted(found, key=lambda path: (-likeness(path.name, model.name), path.name))
+
+
+def found_for(model: Path, models_folder: Path) -> list[Path]:
+    """What is tried for a model when no mmproj is named, the likeliest first: what somebody put
+    beside it counts more than what we bring."""
+    return [*beside(model, models_folder), *screens.brought_for(model)]
 
 
 def _in_folder(folder: Path) -> list[Path]:

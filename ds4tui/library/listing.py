@@ -9,10 +9,10 @@ from typing import Any
 
 from ds4tui.cache.memory import MemoryPlan, available_memory_bytes, plan_memory
 from ds4tui.errors import ModelError
-from ds4tui.library import places
+from ds4tui.library import places, screens
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.discover import Found, survey
-from ds4tui.library.eyes import Text, beside, first_fitting
+from ds4tui.library.eyes import Text, first_fitting, found_for
 from ds4tui.library.facts_cache import FactsCache
 from ds4tui.library.headers import Facts
 from ds4tui.library.resolve import catalogued_path, models_dir
@@ -63,6 +63,11 @@ class Row:
     plan: MemoryPlan | None = None
     vision_part: Path | None = None
     problem: str = ""
+
+    @property
+    def vision_limits(self) -> str:
+        """What its image encoder reads and what not, where we know; "" else."""
+        return screens.limits_of(self.vision_part) if self.vision_part else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ def _seeing(row: Row, data_dir: Path) -> Row:
     if row.vision_part is not None or facts is None or not facts.is_read:
         return row
     text = Text(facts.architecture, facts.width)
-    return replace(row, vision_part=first_fitting(beside(row.path, models_dir(data_dir)), text))
+    return replace(row, vision_part=first_fitting(found_for(row.path, models_dir(data_dir)), text))
 
 
 # -- as text -----------------------------------------------------------------------------------
@@ -146,6 +151,9 @@ def listing_text(listing: Listing, width: int | None = None) -> str:
         f"{gigabytes(listing.available_bytes)} of memory are available. FITS is told for the "
         "longest context; open one with -m NAME."
     )
+    for row in usable:
+        if row.vision_limits:
+            lines.append(f"{_harmless(row.name)} {row.vision_limits}.")
     lines.append(f"Own models are kept in {listing.own_folder}; more: ds4tui models --catalogue")
     return "\n".join(lines)
 
@@ -160,7 +168,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         gigabytes(facts.file_bytes),
         f"{facts.context_tokens:,}" if facts.context_tokens else "?",
         fits_words(row),
-        "yes" if row.vision_part else "no",
+        ("screens" if row.vision_limits else "yes") if row.vision_part else "no",
         f"{row.source}: {_shortened(row.path)}",
     )
 
@@ -245,4 +253,5 @@ def _plain(row: Row) -> dict[str, Any]:
     about["fitting_context_tokens"] = plan.context_tokens if plan else None
     about["needed_bytes"] = plan.needed_bytes if plan else None
     about["vision_part"] = str(row.vision_part) if row.vision_part else None
+    about["vision_limits"] = row.vision_limits or None
     return about

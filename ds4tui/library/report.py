@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ds4tui.config import Settings
-from ds4tui.library.eyes import Text, beside, first_fitting
+from ds4tui.library.eyes import Text, first_fitting, found_for
 from ds4tui.library.headers import read_facts
 from ds4tui.library.listing import megabytes
 from ds4tui.library.resolve import display_name
+from ds4tui.library.screens import limits_of
 
 if TYPE_CHECKING:
     from ds4tui.engine.gguf import GGUFFile
@@ -90,7 +91,8 @@ class ModelReport:
     vocabulary_tokens: int | None
     chat_template: bool
     vision: bool
-    vision_part: str  # the file beside it that sees for it; "": none
+    vision_part: str  # the file that sees for it; "": none
+    vision_limits: str  # what that reads and what not, where we know; "" else
     runs_as: str  # "": it cannot be run
     sampling: str
     policy: str
@@ -126,6 +128,7 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
         chat_template="tokenizer.chat_template" in gguf.metadata,
         vision=bool(eyes),
         vision_part=eyes,
+        vision_limits=limits_of(eyes),
         runs_as="" if held.problem else held.words,
         sampling=settings.sampling(own_sampling(gguf)).words(),
         policy=policy.identity,
@@ -143,7 +146,7 @@ def _vision_part(gguf: "GGUFFile", settings: Settings) -> str:
     facts = read_facts(gguf.path)
     if not facts.is_read:
         return ""
-    paths = beside(gguf.path, settings.models_dir)
+    paths = found_for(gguf.path, settings.models_dir)
     fitting = first_fitting(paths, Text(facts.architecture, facts.width))
     return str(fitting) if fitting is not None else ""
 

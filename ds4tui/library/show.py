@@ -83,6 +83,8 @@ def _header(r: ModelReport) -> Iterator[tuple[str, str]]:
     yield "tokenizer", ", ".join(part for part in (r.tokenizer, size) if part) or "none"
     yield "chat template", "yes" if r.chat_template else "no"
     yield "vision", f"yes, with {r.vision_part}" if r.vision else "no"
+    if r.vision_limits:
+        yield "", r.vision_limits
     if not r.problem:
         yield "runs as", r.runs_as
     yield "sampling", r.sampling

@@ -16,6 +16,7 @@ from typing import Any
 from ds4tui.assistant import Assistant
 from ds4tui.chat.messages import Image
 from ds4tui.errors import Ds4Error, UsageError
+from ds4tui.library.screens import SAMPLE_QUESTION, sample_named
 from ds4tui.pictures.capture import capture
 from ds4tui.pictures.clipboard import clipboard_picture
 from ds4tui.pictures.paths import SUFFIXES, dropped, named
@@ -161,6 +162,9 @@ class Attaching:
         with _Work(self):
             if self._is_refused():
                 return False
+            sample = await in_thread("ds4tui-names", lambda: sample_named(text))
+            if sample is not None:
+                return await self._take_sample(sample)
             paths, missing = await in_thread("ds4tui-names", lambda: named(text))
             if not paths:
                 raise UsageError(f"There is no file {missing}.", wording.NAME_HINT)
@@ -218,6 +222,14 @@ class Attaching:
         for each in read or ():
             self._target.put_label(self._label(each))
         return read is not None
+
+    async def _take_sample(self, sample: Path) -> bool:
+        """The picture, and in an empty prompt a question that suits it."""
+        is_empty = not self._prompt.text
+        is_taken = await self._take([_reader(sample)])
+        if is_taken and is_empty:
+            self._target.paste_copied(SAMPLE_QUESTION)
+        return is_taken
 
     async def _read(self, readers: Sequence[Callable[[], PictureFile]]) -> list[PictureFile] | None:
         """All, or None and the reason is told."""

@@ -116,6 +116,7 @@ class ChatView(Vertical):
         queued = self._queued
         self._attaching.use(assistant)
         self._transcript.count_by(self._attaching.shelf.tokens_of)
+        self._transcript.offer_sample(assistant is not None and assistant.vision is not None)
         self._asked = list(map(self._attaching.shelf.recounted, self._asked))
         self._prompt.remember(self._asked)
         self._queued = self._prompt.text if queued else ""

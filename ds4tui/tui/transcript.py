@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from ds4tui.chat.messages import Image
 from ds4tui.chat.store import StoredMessage
+from ds4tui.library.screens import SAMPLE_NAME
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.messages import Answer, Notice, PictureQuestion, Question
 from ds4tui.tui.panels import stored_usage_words
@@ -127,6 +128,10 @@ class Transcript(VerticalScroll):
         self._tokens_of = tokens_of
         for question in self._with_pictures():
             question.previews.count_by(tokens_of)
+
+    def offer_sample(self, is_offered: bool) -> None:
+        """Whether an empty chat tells how to try a picture."""
+        self._welcome.update(welcome_content(is_offered))
 
     async def show(self, stored: list[StoredMessage]) -> None:
         """Replace everything by a loaded conversation, its end at once and plain; `enrich`
@@ -288,8 +293,8 @@ class Transcript(VerticalScroll):
             self.post_message(self.Followed(is_at_end))
 
 
-def welcome_content() -> Content:
-    """What an empty chat shows."""
+def welcome_content(has_sample: bool = False) -> Content:
+    """What an empty chat shows; `has_sample`: the model that is open sees pictures."""
     tips = (
         ("Enter", "sends"),
         ("Esc", "stops an answer, also while the prompt is read"),
@@ -304,4 +309,10 @@ def welcome_content() -> Content:
         Content(""),
     ]
     lines += [Content.assemble((key.rjust(6), "bold"), f"  {words}") for key, words in tips]
+    if has_sample:
+        sample = (f"/image {SAMPLE_NAME}", "bold")
+        lines += [
+            Content(""),
+            Content.assemble("Try ", sample, ": a screenshot, and a question about it"),
+        ]
     return Content("\n").join(lines)

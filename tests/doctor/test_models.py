@@ -14,6 +14,7 @@ from ds4tui.config import Settings
 from ds4tui.doctor import models as healths
 from ds4tui.doctor.findings import Finding
 from ds4tui.doctor.models import models
+from ds4tui.library import screens
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.headers import read_facts
 from ds4tui.library.listing import megabytes
@@ -86,6 +87,18 @@ def test_the_image_encoder_of_a_model_is_named(settings: Settings) -> None:
     (_, found) = models(settings)  # the encoder is no model
     assert found.facts["image_encoder"] == "mmproj-mine.gguf"
     assert found.text.endswith("; sees pictures with mmproj-mine.gguf")
+
+
+def test_what_the_encoder_of_the_package_reads_and_what_not_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screens, "MMPROJ", projector_path("qwen3vl"))
+    monkeypatch.setattr(screens, "is_made_for", lambda path: path.stem == "mine")
+    for name in ("mine", "other"):
+        placed(settings, f"{name}.gguf", golden_path("qwen3vl").read_bytes())
+    found = by_name(settings)
+    assert found["mine"].text.endswith(f", which reads {screens.READS}; {screens.READS_NOT}")
+    assert found["other"].facts["image_encoder"] is None
 
 
 def test_what_does_not_fit_is_told_with_what_to_do(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ds4tui.cli import main
-from ds4tui.library import facts_cache, headers, mlx_format
+from ds4tui.library import facts_cache, headers, mlx_format, screens
 from ds4tui.library.headers import ARCHITECTURES, read_facts
 from ds4tui.library.listing import list_models, listing_json, listing_text
 from ds4tui.library.recommended import AS_OF, TEXT, VISION, catalogue_text
@@ -159,6 +159,23 @@ def test_in_a_folder_of_many_models_headers_say_who_sees(data: Path) -> None:
     assert set(rows) == {"tiny-a", "other"}  # an encoder is no model
     assert rows["tiny-a"].vision_part == models_dir(data) / "mmproj-x.gguf"
     assert rows["other"].vision_part is None
+
+
+def test_what_the_encoder_of_the_package_reads_and_what_not_is_told(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screens, "MMPROJ", projector_path("qwen3vl"))
+    monkeypatch.setattr(screens, "is_made_for", lambda path: path.stem == "tiny-a")
+    for name in ("tiny-a", "tiny-b"):
+        path = models_dir(data) / f"{name}.gguf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(golden_path("qwen3vl"), path)
+    listing = list_models(data, 10**9)
+    text = listing_text(listing)
+    assert "  screens  ds4tui: " in text and "  no       ds4tui: " in text
+    assert f"\ntiny-a reads {screens.READS}; {screens.READS_NOT}." in text
+    told = {m["name"]: m["vision_limits"] for m in json.loads(listing_json(listing))["models"]}
+    assert "misreads" in told["tiny-a"] and told["tiny-b"] is None
 
 
 def test_json_says_the_same(data: Path, own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from ds4tui.engine import inventory as inventories
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.kernels import choice
 from ds4tui.kernels.choice import ComputePath
+from ds4tui.library import screens
 from tests.engine.gguf_samples import gguf_bytes, text_key, write_gguf
 from tests.engine.quantised_samples import weight_blocks
 from tests.engine.tiny_llama import Tiny
@@ -92,6 +93,17 @@ def test_the_image_encoder_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     shutil.copy(projector_path("qwen3vl"), eyes)
     assert f"vision         yes, with {eyes}" in shown(capsys, model)
     assert as_json(capsys, model)["vision_part"] == str(eyes)
+
+
+def test_what_the_encoder_of_the_package_reads_and_what_not_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screens, "MMPROJ", projector_path("qwen3vl"))
+    monkeypatch.setattr(screens, "is_made_for", lambda path: True)
+    model = Path(shutil.copy(golden_path("qwen3vl"), tmp_path / "m.gguf"))
+    text = shown(capsys, model)
+    assert f"yes, with {screens.MMPROJ}" in text and screens.READS_NOT in text
+    assert "misreads" in as_json(capsys, model)["vision_limits"]
 
 
 @pytest.mark.usefixtures("gpu")

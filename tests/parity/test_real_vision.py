@@ -21,19 +21,17 @@ from ds4tui.engine.vision.projectors import Encoder
 from ds4tui.engine.vision.recognition import Picture
 from ds4tui.kernels import choice
 from tests.engine.vision.asking import answered, timeline_of
-from tests.engine.vision.test_screen_reader import QUESTIONS, SAMPLES, SYSTEM, WEIGHTS
+from tests.engine.vision.test_screen_reader import SYSTEM
 from tests.parity.images import GoldenImage
 from tests.parity.llamacpp import Choice, LlamaCpp
 from tests.parity.ours import load
+from tests.screens import QUESTIONS, WEIGHTS, screen
 from tools.screen_reader.llamacpp import rename
 from tools.screen_reader.prompts import BLANK_LINE, FAKE, GLOBAL
 
 pytestmark = pytest.mark.real_model
 
 QUESTION = next(q for q in QUESTIONS if q["png"] == "sample_09.png")
-# Background, theme, buttons, title, error: llama.cpp takes its time.
-ASKED = ("Pink", "Dark", "Save, Discard", "Garnish", "OSError: division by zero")
-BOTH = [q for q in QUESTIONS if q["expected"] in ASKED]
 NEAR_TIE = 0.5  # nats
 BEFORE = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
 AFTER = f"{QUESTION['question']}<|im_end|>\n<|im_start|>assistant\n"
@@ -56,7 +54,7 @@ def server(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def asked(server: LlamaCpp, sample: dict[str, str]) -> list[Choice]:
-    image = np.asarray(Image.open(SAMPLES / sample["png"]).convert("RGB"))
+    image = np.asarray(Image.open(screen(sample["png"])).convert("RGB"))
     after = f"{sample['question']}<|im_end|>\n<|im_start|>assistant\n"
     prompt = server.about_image(BEFORE, image, after)
     return server._complete(prompt, 40, 2, cache_prompt=False)
@@ -95,16 +93,16 @@ def _block(tokenizer: Tokenizer) -> ImageBlock:
 
 def test_the_answer_is_llama_cpps(smollm2_path: Path, choices: list[Choice]) -> None:
     assert len(choices) >= 10
-    check(smollm2_path, Image.open(SAMPLES / QUESTION["png"]).convert("RGB"), choices)
+    check(smollm2_path, Image.open(screen(QUESTION["png"])).convert("RGB"), choices)
 
 
 def test_another_picture_is_seen(smollm2_path: Path, choices: list[Choice]) -> None:
-    other = Image.open(SAMPLES / "sample_11.png").convert("RGB")
+    other = Image.open(screen("sample_11.png")).convert("RGB")
     with pytest.raises(AssertionError, match="we take"):
         check(smollm2_path, other, choices)
 
 
-@pytest.mark.parametrize("sample", BOTH, ids=lambda q: f"{q['png']}-{q['expected']}")
+@pytest.mark.parametrize("sample", QUESTIONS, ids=lambda q: f"{q['png']}-{q['expected'][:8]}")
 def test_llama_cpp_says_the_same(
     server: LlamaCpp, smollm2_path: Path, sample: dict[str, str]
 ) -> None:

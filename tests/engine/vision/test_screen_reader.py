@@ -1,10 +1,10 @@
 """The real vision model answers about screenshots through our text engine.
 
-tools/screen_reader/README.md says what it can read; these samples are among what it reads right,
-and llama.cpp gives the same answers (tests/parity/test_real_vision.py).
+tools/screen_reader/README.md says what it can read. `expected` is what it answers: of these samples
+it misreads one, whose `truth` is beside that. llama.cpp gives the same answers
+(tests/parity/test_real_vision.py).
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,9 @@ from ds4tui.engine.vision.recognition import Picture, Recogniser
 from ds4tui.kernels import choice
 from tests.engine.vision.asking import greedy, timeline_of
 from tests.parity.ours import load
+from tests.screens import QUESTIONS, WEIGHTS, screen
 
 pytestmark = pytest.mark.real_model
-
-SAMPLES = Path(__file__).parents[2] / "data" / "screen_reader"
-WEIGHTS = SAMPLES / "mmproj-smollm2-135m-screens-Q8_0.gguf"
-QUESTIONS = json.loads((SAMPLES / "samples.json").read_text())
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 END_OF_TURN, END_OF_TEXT = 2, 0
@@ -41,7 +38,7 @@ class Reader:
     session: Session
 
     def picture(self, name: str) -> Picture:
-        picture = self.recognise((SAMPLES / name).read_bytes(), name)
+        picture = self.recognise(screen(name).read_bytes(), name)
         self.images.give(picture)
         return picture
 
@@ -67,7 +64,7 @@ def reader(smollm2_path: Path) -> Iterator[Reader]:
 def test_the_file_names_the_tokens_around_a_picture(reader: Reader) -> None:
     """SmolLM2 has no markers of idefics3: a blank line, <file_sep> and <filename> stand before it,
     <file_sep> behind."""
-    block = reader.picture("dialog.png").block
+    block = reader.picture("sample.png").block
     assert block.token_ids[:3] == (1116, 5, 6) and block.token_ids[-1:] == (5,)
     assert block.rows == 260 and int(block.is_vector.sum()) == 256
     assert reader.tokenizer.decode([1116, 5, 6], skip_special=False) == "\n\n<file_sep><filename>"
