@@ -1,7 +1,7 @@
 """What a plan is executed with: the rows and bounded parts that it names, looked up before
 anything changes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -67,10 +67,13 @@ class Pieces:
         and CorruptRecord for a page that cannot be read: the state is to be thrown away then."""
         state.rebuild(keep, self.parts, self.bounded)
 
-    def keep_bounded(self, memory: MemoryTier, timeline: Timeline) -> None:
-        """A bounded part that was read from disk serves the next fork from memory."""
-        if self.is_bounded_from_disk and memory.make_room(self.bounded.nbytes):
-            memory.add_snapshot(timeline, self.bounded, self.bounded.nbytes, "turn")
+    def keep_bounded(
+        self, memory: MemoryTier, timeline: Timeline, put_away: Collection[int] = ()
+    ) -> None:
+        """A bounded part that was read from disk serves the next fork from memory, where there is
+        room for it: what the plan has just put away makes none."""
+        if self.is_bounded_from_disk:
+            memory.add_snapshot(timeline, self.bounded, self.bounded.nbytes, "turn", put_away)
 
 
 class Neighbour(Protocol):

@@ -32,10 +32,10 @@ class Branch:
     def rows(self) -> int:
         return len(self.timeline)
 
-    def park(self, memory: MemoryTier, uses: Collection[int] = ()) -> None:
-        """Give the whole of it to the tier, which may refuse (its notes say why); nothing of
-        `uses` makes way."""
-        memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses)
+    def park(self, memory: MemoryTier, uses: Collection[int] = ()) -> int | None:
+        """Give the whole of it to the tier, which may refuse (None; its notes say why); nothing
+        of `uses` makes way."""
+        return memory.park(self.timeline, self.outline, self.state, self.state.nbytes, uses)
 
     def give_up(
         self, memory: MemoryTier, since: int, cause: Cause = Cause.BRANCH_EVICTED, reason: str = ""
@@ -54,10 +54,12 @@ class Tail:
     start: int
     rows: Any  # engine.state.RowSegment
 
-    def keep(self, memory: MemoryTier) -> None:
+    def keep(self, memory: MemoryTier, uses: Collection[int] = ()) -> int | None:
         """Give them to the tier: once the state that they came from is cut, so that they are
-        not taken for held already."""
-        memory.add_segment(self.timeline, self.outline, self.start, self.rows, self.rows.nbytes)
+        not taken for held already. Nothing of `uses` makes way."""
+        return memory.add_segment(
+            self.timeline, self.outline, self.start, self.rows, self.rows.nbytes, uses
+        )
 
 
 def copied_tail(

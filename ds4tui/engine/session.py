@@ -359,7 +359,7 @@ class Session:
         # copying.
         self._timeline, self._outline = wanted.prefix(plan.kept), outline
         switch.done()
-        pieces.keep_bounded(self._memory, self._timeline)
+        pieces.keep_bounded(self._memory, self._timeline, switch.put_away)
         self._memory.settle()
         is_behind = snapshot_at > plan.kept
         self.snapshot_at = plan.kept if plan.snapshot_id else 0 if is_behind else snapshot_at

@@ -24,6 +24,7 @@ class Switch:
     plan: SyncPlan
     left: Branch
     base: Branch
+    put_away: set[int] = field(default_factory=set)  # ids of what the tier took for it
     _tails: list[Tail] = field(default_factory=list)
     _is_left_safe: bool = False
     _is_base_changed: bool = False
@@ -44,7 +45,7 @@ class Switch:
         the new timeline is live."""
         plan, left, base = self.plan, self.left, self.base
         if plan.put_away == "whole":
-            left.park(self.memory, plan.uses)
+            self._took(left.park(self.memory, plan.uses))
             self._is_left_safe = True
         cuts = [(left, plan.tail_start)] if plan.put_away == "tail" else []
         cuts += [(base, plan.base_rows)] if plan.base_tail == "tail" else []
@@ -56,13 +57,17 @@ class Switch:
         was copied is the tier's now, what is lost is remembered."""
         kept = self.plan.kept if rows is None else rows
         for tail in self._tails:
-            tail.keep(self.memory)
+            self._took(tail.keep(self.memory, self.put_away))
         if self.plan.put_away == "drop":
             self.left.give_up(self.memory, min(self.plan.tail_start, kept))
         if self.plan.base_tail == "drop":
             self.base.give_up(self.memory, min(self.plan.base_rows, kept))
         if kept < self.plan.base_rows:
             self.base.give_up(self.memory, kept)
+
+    def _took(self, holder_id: int | None) -> None:
+        if holder_id is not None:
+            self.put_away.add(holder_id)
 
     def sound_rows(self) -> int:
         """How many rows of the base are those that were wanted, after a rebuild that met a record
