@@ -129,6 +129,11 @@ class Agents:
             watched.cancel()
         return watched is not None
 
+    def wait_written(self) -> None:
+        """Wait until the store has what was heard so far."""
+        if self.ledger is not None:
+            self.ledger.wait()
+
     def close(self) -> None:
         """Wait for what is being written into the store."""
         if self.ledger is not None:
@@ -204,6 +209,11 @@ class Watched:
 
     def unfollow(self, listener: Listener) -> None:
         self._followers = tuple(f for f in self._followers if f is not listener)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether followers are told nothing any more."""
+        return not self._now.is_at_work
 
     @property
     def text(self) -> str:

@@ -22,7 +22,9 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer
 
+from ds4tui.agents import Agents
 from ds4tui.assistant import ModelInfo
+from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
@@ -93,8 +95,11 @@ class Ds4App(App[None], inherit_bindings=False):
         continue_last: bool = False,
         check_model: CheckModel = lambda name: None,
         way: Way = Way.TEXT,
+        agents: Agents | None = None,
     ) -> None:
+        """`agents` watches the requests of the server that `start_server` starts."""
         super().__init__()
+        self._agents = agents or Agents()
         self._settings = settings
         self._model_name = model_name or settings.model
         self._continue_last = continue_last
@@ -119,7 +124,7 @@ class Ds4App(App[None], inherit_bindings=False):
         yield Header(id="header")
         with Horizontal(id="main"):
             panels = (DecisionsView(id="decisions"), DiskView(id="disk"))
-            yield ChatView(self._settings, self._journal, self._way, panels)
+            yield ChatView(self._settings, self._journal, self._way, panels, self._agents)
             yield KVPanel(id="panel")
         yield Footer()
 
@@ -134,6 +139,9 @@ class Ds4App(App[None], inherit_bindings=False):
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, self._signal_handler())
+        if self._agents.ledger is not None:
+            self._agents.ledger.on_change = on_this_loop(self._agent_wrote)
+            self._agents.ledger.on_problem = on_this_loop(self._tell_not_kept)
         self.run_worker(self._open_model(self._model_name))
         self.run_worker(self._recall())
 
@@ -478,7 +486,17 @@ class Ds4App(App[None], inherit_bindings=False):
         if self._poll is not None:
             self._poll.resume()
 
+    def _agent_wrote(self, joined: Joined) -> None:
+        if not self._is_closed:
+            self.chat_view.agent_wrote(joined)
+
+    def _tell_not_kept(self, problem: StoreError) -> None:
+        if not self._is_closed:
+            self.notify(wording.agents_not_kept(problem), severity="warning", timeout=WARNING_S)
+
     def _tell_store_problem(self, problem: StoreError) -> None:
+        if self._agents.ledger is not None:
+            self._agents.ledger.use(self._journal.store)
         self.run_worker(self.chat_view.say(*wording.nothing_is_kept(problem), "warning"))
 
     # Leaving
@@ -522,4 +540,5 @@ class Ds4App(App[None], inherit_bindings=False):
         self._is_closed = True
         await self._server.stop()
         await self._slot.close()
+        await in_thread("ds4tui-agents", self._agents.close)
         await self._journal.close(draft)

@@ -2,7 +2,9 @@
 
 from contextlib import closing
 
+from ds4tui.agents import Agents
 from ds4tui.app import Ds4App
+from ds4tui.chat.ledger import ConversationLedger
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
@@ -17,17 +19,19 @@ def open_app(settings: Settings, continue_last: bool) -> int:
     """The exit code. Conversations that cannot be opened are told in the app, which then keeps
     nothing."""
     with closing(ConversationStore.open_or_memory(settings.database_path)) as store:
+        agents = Agents(ConversationLedger(store))
         # The terminal is asked here: once the app runs, what it answers are keys.
         app = Ds4App(
             settings,
             store,
             open_model=lambda name, progress: open_assistant(name, settings, progress),
-            start_server=lambda assistant: start_server(assistant, settings),
+            start_server=lambda assistant: start_server(assistant, settings, agents),
             pull_model=lambda name, progress: pull(name, settings.data_dir, progress),
             model_name=settings.model,
             continue_last=continue_last,
             check_model=lambda name: check_model(name, settings),
             way=asked_way(),
+            agents=agents,
         )
         app.run()
     return app.return_code or 0

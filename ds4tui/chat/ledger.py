@@ -105,6 +105,11 @@ class ConversationLedger:
         with suppress(RuntimeError):  # closed: the process ends
             self._thread.submit(self._guarded, work)
 
+    def wait(self) -> None:
+        """Wait for what was handed in so far."""
+        with suppress(RuntimeError):  # closed
+            self._thread.submit(lambda: None).result()
+
     def close(self) -> None:
         """Wait for what was handed in."""
         self._thread.shutdown(wait=True)

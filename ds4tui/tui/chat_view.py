@@ -14,16 +14,19 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import OptionList, TextArea
 
+from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
+from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.config import Settings
-from ds4tui.errors import Ds4Error
+from ds4tui.errors import ConversationWentOn, Ds4Error
 from ds4tui.pictures.paths import completions
 from ds4tui.tui import commands, wording
 from ds4tui.tui.attaching import Attaching
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.commands import Command
 from ds4tui.tui.completion import CompletionList
+from ds4tui.tui.following import LOOK_EVERY_S, Following
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.labels import Mention
@@ -62,8 +65,9 @@ class ChatView(Vertical):
         journal: Journal,
         way: Way = Way.TEXT,
         panels: Sequence[Widget] = (),
+        agents: Agents | None = None,
     ) -> None:
-        """`panels` share the room of the transcript."""
+        """`panels` share the room of the transcript; `agents` are those of this process."""
         super().__init__(id="chat")
         self._panels = panels
         self.chat = OpenChat(system=settings.system)
@@ -80,6 +84,10 @@ class ChatView(Vertical):
         self._idle = asyncio.Event()
         self._idle.set()
         self._transcript = Transcript("transcript", way)
+        self._following = Following(
+            self._transcript, journal, agents or Agents(), self._reopen, self._others_wrote
+        )
+        self._following.show(self.chat)
         self._completions = CompletionList(id="completions")
         self._prompt = Prompt(id="prompt")
         self._attaching = Attaching(self._prompt, self._say_for_a_moment, self.tell_error)
@@ -95,6 +103,7 @@ class ChatView(Vertical):
     def on_mount(self) -> None:
         self._prompt.focus()
         self._show_state()
+        self.set_interval(LOOK_EVERY_S, self._look)
 
     # What the app asks
 
@@ -150,6 +159,7 @@ class ChatView(Vertical):
 
     async def start_new(self) -> None:
         self.chat = OpenChat(system=self._settings.system)
+        self._following.show(self.chat)
         self._remember_only([])
         await self._transcript.clear()
         self._tell_changed()
@@ -158,9 +168,10 @@ class ChatView(Vertical):
         """Show a stored conversation at once. Raises StoreError."""
         stored = await self._journal.ask(lambda store: store.load(conversation_id))
         self.chat, unanswered = OpenChat.of(stored)
-        asked = (m.message for m in self.chat.path if m.message.role == "user")
+        asked = (m.message for m in self.chat.path if m.message.role == "user" and not m.client)
         self._remember_only([self._attaching.shelf.joined(question) for question in asked])
         await self._transcript.show(self.chat.path)
+        self._following.show(self.chat)
         self._tell_changed()
         if unanswered is not None and self.restore(unanswered):
             self.notify(wording.UNANSWERED, timeout=8)
@@ -372,7 +383,8 @@ class ChatView(Vertical):
     # Turns
 
     def _send_or_queue(self, text: str) -> None:
-        can_send = not self.is_busy and not self._opening and self._assistant is not None
+        is_waiting = self.is_busy or bool(self._opening) or self._following.is_at_work
+        can_send = not is_waiting and self._assistant is not None
         if self._is_refused(text):
             self._prompt.give_back(text)
             return
@@ -382,7 +394,7 @@ class ChatView(Vertical):
         self._prompt.give_back(text)
         if not text.strip():
             return
-        if self.is_busy or self._opening:
+        if is_waiting:
             self._queued = "" if text == self._queued else text
             self._show_state()
         else:
@@ -420,6 +432,8 @@ class ChatView(Vertical):
         await self._transcript.add_question(turn.question.text, turn.question.images)
         answer = await self._transcript.add_answer()
         end = await turn.run(answer)
+        if isinstance(end.error, ConversationWentOn):
+            await self._transcript.take_back(answer)
         self._last_job_id = turn.job_id
         footer = usage_words(end.usage, end.stop_reason, end.status)
         if not end.answered:
@@ -429,6 +443,8 @@ class ChatView(Vertical):
         self._idle.set()
         await self._go_on(end)
         self._tell_changed()
+        if isinstance(end.error, ConversationWentOn):
+            self.run_worker(self._take_in())
 
     async def _go_on(self, end: TurnEnd) -> None:
         """What comes after a turn: the error, the question back, the queued question."""
@@ -439,6 +455,35 @@ class ChatView(Vertical):
             self._send_queued()
         elif not end.answered:
             self.restore(end.question)
+
+    # What others write in this conversation
+
+    def agent_wrote(self, joined: Joined) -> None:
+        """An agent of this process asked, or its reply has ended."""
+        if joined.conversation_id != self.chat.id:
+            return
+        if joined.is_shown:
+            self.run_worker(self._take_in())
+        else:
+            self.notify(wording.BESIDE, timeout=TOLD_S)
+
+    async def _look(self) -> None:
+        if not self.is_busy:
+            await self._following.look()
+
+    async def _take_in(self) -> None:
+        if not self.is_busy:
+            await self._following.take_in()
+
+    async def _reopen(self, conversation_id: int) -> None:
+        """The conversation went on from an earlier message: show that branch."""
+        self.notify(wording.ANOTHER_BRANCH, timeout=TOLD_S)
+        await self.open_conversation(conversation_id)
+
+    def _others_wrote(self) -> None:
+        if self._queued and not self.is_busy and not self._following.is_at_work:
+            self._send_queued()
+        self._tell_changed()
 
     def _remember_only(self, asked: list[str]) -> None:
         """Another conversation is shown: Up brings back what was asked in it."""
@@ -460,7 +505,7 @@ class ChatView(Vertical):
         title, subtitle = wording.prompt_borders(
             is_queued=bool(self._queued),
             is_held=bool(self._attaching.held),
-            is_busy=self.is_busy,
+            is_busy=self.is_busy or self._following.is_at_work,
             opening=self._opening,
             is_at_end=self._transcript.is_at_end,
         )

@@ -32,19 +32,21 @@ FOLDED_LINES, FOLDED_CHARS = 12, 1000
 
 
 class Question(Static):
-    """What a person asked. A long one is folded; a click unfolds it."""
+    """What a person asked, or what a program (`by`) sent. A long one is folded; a click unfolds
+    it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, by: str = "") -> None:
         self._text = harmless(text)
+        self._by = Content.styled(f"{harmless(by)}\n", QUIET) if by else Content("")
         self._is_folded = self._text.count("\n") >= FOLD_LINES or len(self._text) > FOLD_CHARS
         super().__init__(self._content(), classes="question")
 
     def _content(self) -> Content:
         if not self._is_folded:
-            return Content(self._text)
+            return self._by + self._text
         begin = "\n".join(self._text.split("\n")[:FOLDED_LINES])[:FOLDED_CHARS]
         more = f"… {len(self._text) - len(begin):,} more characters, click to show"
-        return Content("\n").join([Content(begin), Content.styled(more, QUIET)])
+        return Content("\n").join([self._by + begin, Content.styled(more, QUIET)])
 
     def on_click(self) -> None:
         if self._is_folded:
@@ -59,9 +61,11 @@ class Question(Static):
 class PictureQuestion(Vertical):
     """A question with pictures: its words over them."""
 
-    def __init__(self, text: str, images: Sequence[Image], tokens_of: TokensOf) -> None:
+    def __init__(
+        self, text: str, images: Sequence[Image], tokens_of: TokensOf, by: str = ""
+    ) -> None:
         super().__init__(classes="pictures-asked")
-        self._question = Question(text)
+        self._question = Question(text, by)
         self._question.display = bool(text.strip())
         self.previews = Previews(images, tokens_of)
 

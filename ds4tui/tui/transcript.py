@@ -7,6 +7,7 @@ scrolls up to it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,19 +19,22 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ds4tui.chat.messages import Image
+from ds4tui.chat.messages import Image, ToolCall
+from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.chat.store import StoredMessage
 from ds4tui.library.screens import SAMPLE_NAME
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.messages import Answer, Notice, PictureQuestion, Question
 from ds4tui.tui.panels import stored_usage_words
 from ds4tui.tui.shelf import TokensOf
-from ds4tui.tui.words import HEADING, QUIET
+from ds4tui.tui.terminal_text import one_line
+from ds4tui.tui.words import HEADING, QUIET, cut
 
 RICH_MESSAGES = 12
 LOADED_MESSAGES = 20  # of a conversation that is opened
 MOUNTED_MESSAGES = 60
 EARLIER_MESSAGES = 20
+CALL_CHARS = 400  # of a call's arguments
 PREVIEWED_QUESTIONS = 6  # whose pictures are drawn; older ones are captions
 
 
@@ -43,14 +47,16 @@ class Entry:
     footer: str = ""
     is_aside: bool = False
     images: tuple[Image, ...] = ()
+    by: str = ""  # the program that sent it; "": a person
     view: Widget | None = None
 
     @classmethod
     def of_stored(cls, stored: StoredMessage) -> "Entry":
         if stored.message.role == "assistant":
             footer = stored_usage_words(stored.stats, stored.status)
-            return cls("answer", stored.message.text, footer)
-        return cls("question", stored.message.text, images=stored.message.images)
+            return cls("answer", answer_text(stored.message), footer)
+        message = stored.message
+        return cls("question", message.text, images=message.images, by=sender_words(stored))
 
     def make_view(self, tokens_of: TokensOf) -> Widget:
         """A cheap widget of it (notices are made where their words are known)."""
@@ -58,7 +64,7 @@ class Entry:
             case "answer":
                 self.view = Answer(self.text, self.footer, is_rich=False)
             case "question":
-                question = _question(self.text, self.images, tokens_of)
+                question = _question(self.text, self.images, tokens_of, self.by)
                 if self.is_aside:
                     question.set_aside()
                 self.view = question
@@ -68,9 +74,30 @@ class Entry:
 
 
 def _question(
-    text: str, images: tuple[Image, ...], tokens_of: TokensOf
+    text: str, images: tuple[Image, ...], tokens_of: TokensOf, by: str
 ) -> Question | PictureQuestion:
-    return PictureQuestion(text, images, tokens_of) if images else Question(text)
+    return PictureQuestion(text, images, tokens_of, by) if images else Question(text, by)
+
+
+def sender_words(stored: StoredMessage) -> str:
+    """Who sent a message that is no reply; "" for a person."""
+    message = stored.message
+    if message.role == "user":
+        return one_line(stored.client)
+    named = f" of {message.name}" if message.name else ""
+    what = {"tool": f"result{named}", "system": "instructions"}.get(message.role, message.role)
+    return " · ".join(filter(None, (one_line(stored.client), one_line(what))))
+
+
+def answer_text(message: ChatMessage) -> str:
+    """A reply as it is shown: its words, then its calls."""
+    calls = [f"`{_call_words(call)}`" for call in message.tool_calls]
+    return "\n\n".join(filter(None, (message.text.strip() if calls else message.text, *calls)))
+
+
+def _call_words(call: ToolCall) -> str:
+    arguments = cut(call.arguments, CALL_CHARS).replace("`", "'")
+    return one_line(f"{call.name}({arguments})")
 
 
 class Earlier(Static):
@@ -174,6 +201,23 @@ class Transcript(VerticalScroll):
         await self._add(Entry("answer", view=answer))
         return answer
 
+    async def add_stored(self, stored: Sequence[StoredMessage]) -> None:
+        """Messages that others wrote, at the end; their answers are Markdown."""
+        for message in stored:
+            entry = Entry.of_stored(message)
+            view = entry.make_view(self._tokens_of)
+            await self._add(entry)
+            if isinstance(view, Answer):
+                await view.make_rich()
+        await self._age()
+
+    async def end_stored(self, answer: Answer, whole: StoredMessage, footer: str) -> None:
+        """An answer that others had written is whole: show what it is in the store."""
+        text = answer_text(whole.message)
+        if text.startswith(answer.text):
+            await answer.add_text(text[len(answer.text) :])
+        await self.end_turn(answer, footer, is_aside=False)
+
     async def add_notice(self, notice: Notice, text: str) -> None:
         await self._add(Entry("notice", text, view=notice))
 
@@ -189,6 +233,13 @@ class Transcript(VerticalScroll):
             elif is_aside and entry.view is not None:
                 entry.view.add_class("aside")
         await self._age()
+
+    async def take_back(self, answer: Answer) -> None:
+        """The newest turn did not come about: nothing of it stays."""
+        gone = [e for e in self._entries[-2:] if e.view is not None]
+        if gone and gone[-1].view is answer:
+            del self._entries[-2:]
+            await self._messages.remove_children([e.view for e in gone if e.view is not None])
 
     async def show_earlier(self) -> None:
         """Mount the messages before the first mounted one; what is in view stays in view."""

@@ -15,6 +15,12 @@ ASIDE = " · not part of the conversation"
 UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
 NO_CONVERSATION = "There is no conversation to continue yet."
 
+BESIDE = (
+    "An agent goes on from an earlier message of this conversation; its branch is kept beside "
+    "what is shown. F6 lists what agents do."
+)
+ANOTHER_BRANCH = "This conversation went on from an earlier message: that branch is shown now."
+
 PASTED_NAME = "pasted.png"
 TAKEN_NAME = "screenshot.png"
 CHOOSE_A_PART = "Choose a part of the screen with the mouse; Esc there leaves."
@@ -84,6 +90,10 @@ def nothing_is_kept(problem: StoreError) -> Words:
         "What you write now is lost when ds4tui ends.",
         problem.hint,
     )
+
+
+def agents_not_kept(problem: StoreError) -> str:
+    return f"What agents say is not kept: {problem.message} {problem.hint}".strip()
 
 
 def not_pulled(name: str) -> Words:

@@ -10,6 +10,7 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from ds4tui.agents import Agents
 from ds4tui.app import Ds4App
 from ds4tui.assistant import Assistant
 from ds4tui.chat.store import ConversationStore
@@ -125,6 +126,7 @@ async def running(
     check_model: Callable[[str], object] = lambda name: None,
     is_open: bool = True,
     way: Way = Way.TEXT,
+    agents: Agents | None = None,
     **flags: Any,
 ) -> AsyncIterator[Driver]:
     """The app with `assistant` as the model that every name opens; `flags` are settings."""
@@ -140,6 +142,7 @@ async def running(
         continue_last=continue_last,
         check_model=check_model,
         way=way,
+        agents=agents,
     )
     try:
         async with app.run_test(size=size, tooltips=True, notifications=True) as pilot:

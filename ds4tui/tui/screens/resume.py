@@ -65,6 +65,9 @@ class ResumeScreen(ModalScreen[int | None]):
 
 def _line(summary: ConversationSummary, now_s: float) -> Content:
     about = f"{age_words(now_s - summary.updated_at)} · {counted(summary.messages, 'message')}"
+    if summary.client:
+        by = "by an agent" if summary.origin == "agent" else "with an agent"
+        about += f" · {by}: {one_line(summary.client)}"
     if summary.model:
         about += f" · {one_line(summary.model)}"
     return Content("\n").join(
