@@ -33,6 +33,7 @@ from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
 from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
 from ds4tui.pictures.paths import quoted
 from ds4tui.tui import commands, wording
+from ds4tui.tui.acts import Acts
 from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
@@ -109,6 +110,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._asked_to_stop_agents_for = ""
         self._told_causes: set[str] = set()
         self._journal = Journal(store, self._tell_store_problem)
+        self.acts = Acts(self)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
         self._missing: CatalogueModel | None = None
@@ -270,13 +272,6 @@ class Ds4App(App[None], inherit_bindings=False):
                 self.notify(self._server.warning, severity="warning", timeout=WARNING_S)
         self._keep_polling()
 
-    async def copy_answer(self) -> None:
-        answer = self.chat_view.last_answer
-        if answer:
-            await self._copy(answer, "The last answer")
-        else:
-            self.notify("There is no answer to copy yet.")
-
     def switch_panel(self) -> None:
         screen, is_shown = self.screen_stack[0], self.query_one(KVPanel).display
         screen.set_class(not is_shown, "-panel")
@@ -391,13 +386,13 @@ class Ds4App(App[None], inherit_bindings=False):
 
     @on(LinkChosen)
     async def _link_chosen(self, event: LinkChosen) -> None:
-        await self._copy(event.href, f"Nothing was opened. The address {event.href}")
+        await self.copy(event.href, f"Nothing was opened. The address {event.href}")
 
     async def action_copy_or_quit(self) -> None:
         selected = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
         if selected:
             self.screen.clear_selection()  # the next Ctrl+C is about quitting again
-            await self._copy(selected, "The selection")
+            await self.copy(selected, "The selection")
         elif time.monotonic() - self._asked_to_quit_s < SECOND_PRESS_S:
             self.quit_app()
         else:
@@ -406,12 +401,12 @@ class Ds4App(App[None], inherit_bindings=False):
 
     @on(Prompt.CopyWanted)
     async def _copy_cut(self, event: Prompt.CopyWanted) -> None:
-        await self._copy(event.text, "The text")
+        await self.copy(event.text, "The text")
 
     def copy_to_clipboard(self, text: str) -> None:
-        self.run_worker(self._copy(text, "The text"))
+        self.run_worker(self.copy(text, "The text"))
 
-    async def _copy(self, text: str, what: str) -> None:
+    async def copy(self, text: str, what: str) -> None:
         self._clipboard = text  # what Ctrl+V in the prompt pastes
         outcome = await in_thread("ds4tui-copy", lambda: copy_with_tool(text))
         if outcome.tool is None:

@@ -811,6 +811,8 @@ async def test_copy_takes_the_last_answer_and_says_how(monkeypatch: pytest.Monke
         await on.answered()
         await on.type("/copy")
         await on.press("enter")
+        await on.until(lambda: len(on.app.screen_stack) == 2)
+        await on.press("enter")
         await on.until(lambda: any("was sent to the terminal" in t for t in on.toasts))
         assert on.app.clipboard == "**raw** text"
 

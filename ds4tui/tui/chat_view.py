@@ -5,7 +5,9 @@ command, find a model. What Enter took out of the prompt goes back into it unles
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -24,6 +26,7 @@ from ds4tui.pictures.paths import completions
 from ds4tui.tui import commands, wording
 from ds4tui.tui.attaching import Attaching
 from ds4tui.tui.background import in_thread
+from ds4tui.tui.branches import Branches
 from ds4tui.tui.commands import Command
 from ds4tui.tui.completion import CompletionList
 from ds4tui.tui.following import LOOK_EVERY_S, Following
@@ -32,14 +35,14 @@ from ds4tui.tui.journal import Journal
 from ds4tui.tui.labels import Mention
 from ds4tui.tui.messages import Notice, NoticeKind, Warned
 from ds4tui.tui.meters import StatusStrip
-from ds4tui.tui.open_chat import OpenChat
+from ds4tui.tui.open_chat import Fork, OpenChat
 from ds4tui.tui.panels import usage_words
 from ds4tui.tui.prompt import Prompt
-from ds4tui.tui.system_prompt import cost_of_change
 from ds4tui.tui.transcript import Transcript
 from ds4tui.tui.turn import Turn, TurnEnd
 
 TOLD_S = 12.0  # a reason and what to do about it take their time
+SECOND_PRESS_S = 1.0
 
 
 class ChatView(Vertical):
@@ -76,8 +79,6 @@ class ChatView(Vertical):
         self._assistant: Assistant | None = None
         self._opening = ""
         self._turn: Turn | None = None
-        self._last_job_id = ""
-        self._sent_system = ""  # the system prompt of the last question
         self._queued = ""  # what is sent next; it stands in the prompt, too
         self._asked: list[str] = []  # in this chat, whatever became of it; oldest first
         self._entered = ""  # the text of a command that the app has not answered yet
@@ -91,6 +92,9 @@ class ChatView(Vertical):
         self._completions = CompletionList(id="completions")
         self._prompt = Prompt(id="prompt")
         self._attaching = Attaching(self._prompt, self._say_for_a_moment, self.tell_error)
+        shelf = self._attaching.shelf
+        self.branches = Branches(self, journal, self._transcript, self._prompt, shelf)
+        self._escaped_s = -SECOND_PRESS_S
 
     def compose(self) -> ComposeResult:
         with Container(id="upper"):  # the prompt stays below it
@@ -112,12 +116,17 @@ class ChatView(Vertical):
         return self._turn is not None
 
     @property
-    def draft(self) -> ChatMessage:
-        return self._attaching.shelf.parted(self._attaching.held + self._prompt.text)
+    def is_waiting(self) -> bool:
+        """Whether a question has to wait: an answer is written, or a model opened."""
+        return self.is_busy or bool(self._opening) or self._following.is_at_work
 
     @property
-    def last_answer(self) -> str:
-        return self._transcript.last_answer
+    def assistant(self) -> Assistant | None:
+        return self._assistant
+
+    @property
+    def draft(self) -> ChatMessage:
+        return self._attaching.shelf.parted(self._attaching.held + self._prompt.text)
 
     def use(self, assistant: Assistant | None, opening: str) -> None:
         """Ask `assistant` from now on; `opening` is the model being opened, "" if none is."""
@@ -158,6 +167,7 @@ class ChatView(Vertical):
         return True
 
     async def start_new(self) -> None:
+        self.branches.leave_edit()
         self.chat = OpenChat(system=self._settings.system)
         self._following.show(self.chat)
         self._remember_only([])
@@ -167,15 +177,20 @@ class ChatView(Vertical):
     async def open_conversation(self, conversation_id: int) -> None:
         """Show a stored conversation at once. Raises StoreError."""
         stored = await self._journal.ask(lambda store: store.load(conversation_id))
+        self.branches.leave_edit()
         self.chat, unanswered = OpenChat.of(stored)
         asked = (m.message for m in self.chat.path if m.message.role == "user" and not m.client)
         self._remember_only([self._attaching.shelf.joined(question) for question in asked])
-        await self._transcript.show(self.chat.path)
+        await self._show_path()
         self._following.show(self.chat)
         self._tell_changed()
         if unanswered is not None and self.restore(unanswered):
             self.notify(wording.UNANSWERED, timeout=8)
+
+    async def _show_path(self) -> None:
+        await self._transcript.show(self.chat.path)
         self.run_worker(self._transcript.enrich(), group="enrich", exclusive=True)
+        self.run_worker(self.branches.show_marks(), group="marks", exclusive=True)
 
     async def set_system(self, text: str) -> None:
         """Show (no text), remove ("off") or set the system prompt. Raises StoreError."""
@@ -183,9 +198,9 @@ class ChatView(Vertical):
             await self.say(*wording.system_prompt(self.chat.system))
             return
         new = "" if text.lower() == "off" else text
-        cost = await cost_of_change(
-            self._assistant, self.chat, new, self._last_job_id, self._sent_system
-        )
+        is_free = new == self.chat.system or not self.chat.path
+        would_be = replace(self.chat, system=new)
+        cost = None if is_free else await self.branches.forecast(would_be)
         self.chat.system = new
         chat_id = self.chat.id
         if chat_id is not None:
@@ -342,6 +357,15 @@ class ChatView(Vertical):
             self._prompt.is_completing = self._completions.offer_paths(found)
             self._prompt.is_completing_path = True
 
+    @on(Prompt.Escaped)
+    def _escape(self, event: Prompt.Escaped) -> None:
+        """Out of an edit; twice in an empty prompt: into one."""
+        event.stop()
+        is_second = time.monotonic() - self._escaped_s < SECOND_PRESS_S
+        self._escaped_s = time.monotonic()
+        if not self.branches.leave_edit() and is_second and not self._prompt.text:
+            self._enter(commands.named("edit"), "", "")
+
     @on(Prompt.PasteWanted)
     def _paste(self, event: Prompt.PasteWanted) -> None:
         event.stop()
@@ -383,8 +407,7 @@ class ChatView(Vertical):
     # Turns
 
     def _send_or_queue(self, text: str) -> None:
-        is_waiting = self.is_busy or bool(self._opening) or self._following.is_at_work
-        can_send = not is_waiting and self._assistant is not None
+        can_send = not self.is_waiting and self._assistant is not None
         if self._is_refused(text):
             self._prompt.give_back(text)
             return
@@ -394,11 +417,14 @@ class ChatView(Vertical):
         self._prompt.give_back(text)
         if not text.strip():
             return
-        if is_waiting:
+        if self.is_waiting:
             self._queued = "" if text == self._queued else text
             self._show_state()
         else:
-            self.post_message(self.ModelWanted())
+            self.want_model()
+
+    def want_model(self) -> None:
+        self.post_message(self.ModelWanted())
 
     def _is_refused(self, text: str) -> bool:
         """Whether `text` has pictures and the open model takes none, which is told then."""
@@ -417,43 +443,59 @@ class ChatView(Vertical):
         self._send(text)
 
     def _send(self, text: str) -> None:
-        assert self._assistant is not None
-        sampling = self._settings.sampling(self._assistant.info.sampling).params()
-        self._sent_system = self.chat.system
         if self._asked[-1:] != [text]:
             self._asked = [*self._asked, text]
-        question = self._attaching.shelf.parted(text)
-        self._turn = Turn(question, self.chat, self._assistant, sampling, self._journal)
+        edit = self.branches.taken_edit()
+        self.begin(self._attaching.shelf.parted(text), edit.fork if edit else None)
+        if edit is not None and edit.draft:
+            self._prompt.give_back(edit.draft)
+
+    def begin(self, question: ChatMessage, fork: Fork | None = None) -> None:
+        """Ask `question` at the end of the path, or where the `fork` is."""
+        assert self._assistant is not None
+        sampling = self._settings.sampling(self._assistant.info.sampling).params()
+        self._turn = Turn(question, self.chat, self._assistant, sampling, self._journal, fork)
         self._idle.clear()
         self._tell_changed()
         self.run_worker(self._answer(self._turn), group="turn")
 
     async def _answer(self, turn: Turn) -> None:
-        await self._transcript.add_question(turn.question.text, turn.question.images)
+        fork = turn.fork
+        if fork is not None:
+            await self._transcript.cut(fork.kept + fork.is_again)
+        if fork is None or not fork.is_again:
+            await self._transcript.add_question(turn.question.text, turn.question.images)
         answer = await self._transcript.add_answer()
         end = await turn.run(answer)
         if isinstance(end.error, ConversationWentOn):
             await self._transcript.take_back(answer)
-        self._last_job_id = turn.job_id
+        self.branches.last = turn.last_asked
         footer = usage_words(end.usage, end.stop_reason, end.status)
+        if fork is not None and end.decision is not None:
+            footer += wording.kept_words(end.decision)
         if not end.answered:
             footer += wording.ASIDE
         await self._transcript.end_turn(answer, footer, is_aside=not end.answered)
+        if fork is not None and not end.answered:
+            await self._show_path()  # what was there before
+            self.notify(wording.EARLIER_STAYS)
+        elif end.answered:
+            self.run_worker(self.branches.show_marks(), group="marks", exclusive=True)
         self._turn = None
         self._idle.set()
-        await self._go_on(end)
+        await self._go_on(end, is_again=fork is not None and fork.is_again)
         self._tell_changed()
         if isinstance(end.error, ConversationWentOn):
             self.run_worker(self._take_in())
 
-    async def _go_on(self, end: TurnEnd) -> None:
+    async def _go_on(self, end: TurnEnd, *, is_again: bool) -> None:
         """What comes after a turn: the error, the question back, the queued question."""
         if end.error is not None:
             self._unqueue()
             await self.tell_error(end.error)
         if self._queued:
             self._send_queued()
-        elif not end.answered:
+        elif not end.answered and not is_again:
             self.restore(end.question)
 
     # What others write in this conversation
@@ -501,6 +543,9 @@ class ChatView(Vertical):
         self._show_state()
         self.post_message(self.TurnsChanged())
 
+    def show_state(self) -> None:
+        self._show_state()
+
     def _show_state(self) -> None:
         title, subtitle = wording.prompt_borders(
             is_queued=bool(self._queued),
@@ -508,5 +553,6 @@ class ChatView(Vertical):
             is_busy=self.is_busy or self._following.is_at_work,
             opening=self._opening,
             is_at_end=self._transcript.is_at_end,
+            editing=self.branches.editing,
         )
         self._prompt.border_title, self._prompt.border_subtitle = title, subtitle

@@ -5,12 +5,15 @@ A command's `run` is handed a CommandHost (the app) and the text after the comma
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.binding import Binding
 from textual.content import Content
 
 from ds4tui.tui.words import HEADING, QUIET
+
+if TYPE_CHECKING:
+    from ds4tui.tui.acts import Acts
 
 
 class CommandHost(Protocol):
@@ -18,6 +21,8 @@ class CommandHost(Protocol):
 
     @property
     def is_busy(self) -> bool: ...
+    @property
+    def acts(self) -> "Acts": ...
 
     def stop_turn(self) -> Any: ...
     def new_chat(self) -> Any: ...
@@ -27,7 +32,6 @@ class CommandHost(Protocol):
     def take_screenshot(self) -> Any: ...
     def open_named_model(self, name: str) -> Any: ...
     def switch_server(self) -> Any: ...
-    def copy_answer(self) -> Any: ...
     def switch_panel(self) -> Any: ...
     def switch_decisions(self) -> Any: ...
     def switch_disk(self) -> Any: ...
@@ -136,7 +140,48 @@ COMMANDS: tuple[Command, ...] = (
         argument="NAME",
         when_idle=True,
     ),
-    Command("copy", "copy the last answer", lambda host, text: host.copy_answer()),
+    Command(
+        "regen",
+        "have the last question answered once more; the other answer stays beside it",
+        lambda host, text: host.acts.regenerate(),
+        keys=("f8",),
+        aliases=("retry",),
+        when_idle=True,
+    ),
+    Command(
+        "edit",
+        "bring a question back into the prompt and ask it anew, on a branch beside it",
+        lambda host, text: host.acts.edit(),
+        keys=("f7",),
+        when_idle=True,
+    ),
+    Command(
+        "fork",
+        "start a new conversation from before one of your questions",
+        lambda host, text: host.acts.fork(),
+        when_idle=True,
+    ),
+    Command(
+        "tree",
+        "list the branches of this conversation and go to one",
+        lambda host, text: host.acts.choose_branch(),
+        keys=("ctrl+t",),
+        aliases=("branches",),
+        when_idle=True,
+    ),
+    Command(
+        "next",
+        "show the next branch, where the conversation forked last",
+        lambda host, text: host.acts.next_branch(),
+        keys=("f10",),
+        when_idle=True,
+    ),
+    Command(
+        "copy",
+        "copy a message, or a block of code exactly as it was written",
+        lambda host, text: host.acts.copy(),
+        keys=("f9",),
+    ),
     Command("theme", "choose a colour theme", lambda host, text: host.choose_theme()),
     Command(
         "help",
@@ -161,6 +206,7 @@ OTHER_KEYS: tuple[tuple[str, str], ...] = (
     ("shift+enter, alt+enter, ctrl+j", "new line"),
     ("ctrl+v", "paste: the clipboard's picture, or else what was copied here"),
     ("@", "in the prompt: complete the path of a picture"),
+    ("escape, escape", "in an empty prompt: choose a question to edit"),
     ("backspace", "behind a picture in the prompt: take all of it out"),
     ("up, down", "in an empty prompt: bring back what was sent"),
     ("pageup, pagedown", "scroll the conversation by a page"),

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from ds4tui.chat.branching import begin_again
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore, MessageStatus
 from ds4tui.errors import StoreError
-from ds4tui.tui.open_chat import OpenChat
+from ds4tui.tui.open_chat import Fork, OpenChat
 
 log = logging.getLogger(__name__)
 
@@ -36,17 +37,20 @@ class Journal:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, lambda: call(self.store))
 
-    async def begin_turn(self, chat: OpenChat, question: Message) -> tuple[int, int]:
-        """Keep `question` (and the conversation, if it is new) before work on it starts.
+    async def begin_turn(
+        self, chat: OpenChat, question: Message, fork: Fork | None = None
+    ) -> tuple[int, int]:
+        """Keep `question` (and the conversation, if it is new) before work on it starts, at the
+        end of the path or where the `fork` is.
 
         Returns the ids of the question and of its answer. Raises ConversationWentOn if somebody
         else went on with the conversation; else it never fails: see the module's text.
         """
         try:
-            return await self.ask(lambda store: _begin_turn(store, chat, question))
+            return await self.ask(lambda store: _begin_turn(store, chat, question, fork))
         except StoreError as exc:
             self._move_to_memory(chat, exc)
-            return await self.ask(lambda store: _begin_turn(store, chat, question))
+            return await self.ask(lambda store: _begin_turn(store, chat, question, fork))
 
     async def end_turn(
         self,
@@ -119,10 +123,17 @@ def _log_failure(written: asyncio.Future[None]) -> None:
         log.warning("an answer's progress could not be kept", exc_info=written.exception())
 
 
-def _begin_turn(store: ConversationStore, chat: OpenChat, question: Message) -> tuple[int, int]:
+def _begin_turn(
+    store: ConversationStore, chat: OpenChat, question: Message, fork: Fork | None
+) -> tuple[int, int]:
     if chat.id is None:
         chat.name_after(question)
         chat.id = store.create(chat.title, chat.model, chat.system).id
-    asked, answered = store.begin_turn(chat.id, chat.leaf_id, question, chat.stored_leaf_id)
+    if fork is not None and fork.is_again:
+        asked = chat.path[fork.kept].id
+        answered = begin_again(store, chat.id, asked, chat.stored_leaf_id)
+    else:
+        parent = chat.end_of(fork)
+        asked, answered = store.begin_turn(chat.id, parent, question, chat.stored_leaf_id)
     chat.stored_leaf_id = answered
     return asked, answered

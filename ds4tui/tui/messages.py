@@ -39,7 +39,18 @@ class Question(Static):
         self._text = harmless(text)
         self._by = Content.styled(f"{harmless(by)}\n", QUIET) if by else Content("")
         self._is_folded = self._text.count("\n") >= FOLD_LINES or len(self._text) > FOLD_CHARS
+        self._mark = ""
         super().__init__(self._content(), classes="question")
+
+    def show_mark(self, mark: str) -> None:
+        """Which of several questions at its place it is; "" where it is the only one."""
+        if mark != self._mark:
+            self._mark = mark
+            self._show()
+
+    def _show(self) -> None:
+        mark = [Content.styled(self._mark, QUIET)] if self._mark else []
+        self.update(Content("\n").join([self._content(), *mark]))
 
     def _content(self) -> Content:
         if not self._is_folded:
@@ -51,7 +62,7 @@ class Question(Static):
     def on_click(self) -> None:
         if self._is_folded:
             self._is_folded = False
-            self.update(self._content())
+            self._show()
 
     def set_aside(self) -> None:
         """Show that the question is no part of the conversation."""
@@ -72,6 +83,9 @@ class PictureQuestion(Vertical):
     def compose(self) -> ComposeResult:
         yield self._question
         yield self.previews
+
+    def show_mark(self, mark: str) -> None:
+        self._question.show_mark(mark)
 
     def set_aside(self) -> None:
         self.add_class("aside")
@@ -121,6 +135,7 @@ class Answer(Vertical):
     def __init__(self, text: str = "", footer: str = "", *, is_rich: bool = True) -> None:
         super().__init__(classes="answer")
         self.text = text
+        self._words, self._mark = footer, ""
         self._footer = Static(footer, classes="footer", markup=False)
         self._body: Widget = AnswerMarkdown(text) if is_rich else _plain(text)
 
@@ -144,11 +159,18 @@ class Answer(Vertical):
             self._body.update(harmless(self.text))
 
     def show_progress(self, words: str) -> None:
-        self._footer.update(words)
+        self._words = words
+        self._footer.update(" ".join(filter(None, (self._mark, words))))
+
+    def show_mark(self, mark: str) -> None:
+        """Which of several answers to its question it is; "" where it is the only one."""
+        if mark != self._mark:
+            self._mark = mark
+            self.show_progress(self._words)
 
     async def settle(self, footer: str) -> None:
         """The answer is whole (or as whole as it gets)."""
-        self._footer.update(footer)
+        self.show_progress(footer)
         if isinstance(self._body, AnswerMarkdown):
             await self._body.settle()
 

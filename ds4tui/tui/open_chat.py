@@ -13,6 +13,15 @@ from ds4tui.chat.messages import Message, Tool
 from ds4tui.chat.store import Conversation, ConversationStore, StoredMessage, title_of
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a question goes that does not go on at the end of a path: behind its first `kept`
+    messages. `is_again`: it stands there already and gets one more answer."""
+
+    kept: int
+    is_again: bool = False
+
+
 @dataclass
 class OpenChat:
     """Belongs to the UI loop. `id` is None until the first question is asked."""
@@ -47,15 +56,32 @@ class OpenChat:
     def leaf_id(self) -> int | None:
         return self.path[-1].id if self.path else None
 
+    def end_of(self, fork: Fork | None) -> int | None:
+        """The message behind which a question is put."""
+        before = self.path[: fork.kept] if fork else self.path
+        return before[-1].id if before else None
+
     def name_after(self, question: Message) -> None:
         names = (image.name for image in question.images)
         self.title = title_of(question.text) or title_of(next(names, ""))
 
-    def messages(self, question: Message, info: ModelInfo) -> list[Message]:
+    @property
+    def questions(self) -> list[int]:
+        """The places of a person's questions in the path."""
+        return [
+            at
+            for at, stored in enumerate(self.path)
+            if stored.message.role == "user" and not stored.client
+        ]
+
+    def messages(
+        self, question: Message, info: ModelInfo, fork: Fork | None = None
+    ) -> list[Message]:
         """What the model is asked: system prompt, path, question. Sampled ids are handed on
         only to the model whose ids they are."""
         asked = [Message("system", self.system)] if self.system else []
-        asked += [_for_model(stored, info.ids_key) for stored in answered(self.path)]
+        before = self.path[: fork.kept] if fork else self.path
+        asked += [_for_model(stored, info.ids_key) for stored in answered(before)]
         return [*asked, question]
 
     def add(self, store: ConversationStore, stored: StoredMessage) -> None:

@@ -78,6 +78,9 @@ class Prompt(TextArea):
     class CopyWanted(Message):
         text: str
 
+    class Escaped(Message):
+        """Escape was pressed, and no list of completions was open."""
+
     class PasteWanted(Message):
         """Ctrl+V: what is on the clipboard is to come in. `is_asked` is False for a paste of
         nothing, which is what some terminals make of a picture there."""
@@ -198,6 +201,8 @@ class Prompt(TextArea):
             self.post_message(self.Choose(key, self.take() if is_sent else ""))
         elif key == "enter":
             self.post_message(self.Submitted(self.take()))
+        elif key == "escape":
+            self.post_message(self.Escaped())
         elif key not in ("up", "down") or not self._recall(-1 if key == "up" else 1):
             await super()._on_key(event)
             return

@@ -48,6 +48,7 @@ class Entry:
     is_aside: bool = False
     images: tuple[Image, ...] = ()
     by: str = ""  # the program that sent it; "": a person
+    mark: str = ""  # which it is of several at its place
     view: Widget | None = None
 
     @classmethod
@@ -70,7 +71,13 @@ class Entry:
                 self.view = question
             case "notice":
                 self.view = Notice(self.text)
+        self.show_mark(self.mark)
         return self.view
+
+    def show_mark(self, mark: str) -> None:
+        self.mark = mark
+        if isinstance(self.view, Question | PictureQuestion | Answer):
+            self.view.show_mark(mark)
 
 
 def _question(
@@ -188,6 +195,28 @@ class Transcript(VerticalScroll):
         self._show_earlier()
         await self._messages.remove_children(views)
 
+    async def cut(self, kept: int) -> None:
+        """Take away what stands behind the first `kept` messages of the conversation."""
+        of_path = self._of_path()
+        if kept >= len(of_path):
+            return
+        end = next(at for at, entry in enumerate(self._entries) if entry is of_path[kept])
+        gone = [e.view for e in self._entries[end:] if e.view is not None]
+        del self._entries[end:]
+        await self._messages.remove_children(gone)
+        if self._first >= end:  # nothing of what stays is mounted
+            self._first = max(0, end - EARLIER_MESSAGES)
+            await self._messages.mount_all(
+                e.make_view(self._tokens_of) for e in self._entries[self._first :]
+            )
+        self._show_earlier()
+        self.anchor()
+
+    def mark(self, marks: Sequence[str]) -> None:
+        """Show beside each message of the conversation which it is of several at its place."""
+        for entry, mark in zip(self._of_path(), marks, strict=False):
+            entry.show_mark(mark)
+
     async def add_question(self, text: str, images: tuple[Image, ...] = ()) -> None:
         entry = Entry("question", text, images=images)
         entry.make_view(self._tokens_of)
@@ -204,11 +233,13 @@ class Transcript(VerticalScroll):
     async def add_stored(self, stored: Sequence[StoredMessage]) -> None:
         """Messages that others wrote, at the end; their answers are Markdown."""
         for message in stored:
+            if not self.is_attached:
+                return  # the app is closed
             entry = Entry.of_stored(message)
-            view = entry.make_view(self._tokens_of)
+            entry.make_view(self._tokens_of)
+            if entry.kind == "answer":
+                entry.view = Answer(entry.text, entry.footer)
             await self._add(entry)
-            if isinstance(view, Answer):
-                await view.make_rich()
         await self._age()
 
     async def end_stored(self, answer: Answer, whole: StoredMessage, footer: str) -> None:
@@ -262,14 +293,6 @@ class Transcript(VerticalScroll):
         """Whether the end is in view (and new text will be)."""
         return self._is_at_end
 
-    @property
-    def last_answer(self) -> str:
-        """The text of the newest answer that says anything and is part of the conversation, as
-        it was written."""
-        answers = (e for e in reversed(self._entries) if e.kind == "answer" and not e.is_aside)
-        texts = (e.view.text if isinstance(e.view, Answer) else e.text for e in answers)
-        return next(filter(None, texts), "")
-
     async def scroll_towards(self, direction: str) -> None:
         """page_up, page_down, up, down, home or end."""
         if direction in ("page_up", "home") and self.scroll_y <= 0 and self._first:
@@ -291,6 +314,10 @@ class Transcript(VerticalScroll):
         self._welcome.display = False
         assert entry.view is not None
         await self._messages.mount(entry.view)
+
+    def _of_path(self) -> list[Entry]:
+        """The messages that belong to the conversation; while a turn is at work, its own, too."""
+        return [e for e in self._entries if e.kind != "notice" and not e.is_aside]
 
     def _with_pictures(self) -> list[PictureQuestion]:
         """The mounted questions with pictures, oldest first."""

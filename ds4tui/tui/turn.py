@@ -31,9 +31,10 @@ from ds4tui.events import (
     Usage,
 )
 from ds4tui.tui.background import in_thread
+from ds4tui.tui.forecast import SOME_QUESTION, LastAsked
 from ds4tui.tui.inbox import Inbox
 from ds4tui.tui.journal import Journal
-from ds4tui.tui.open_chat import OpenChat
+from ds4tui.tui.open_chat import Fork, OpenChat
 from ds4tui.tui.panels import decision_words, encoding_words, prefill_words
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class TurnEnd:
     stop_reason: StopReason
     usage: Usage
     error: Ds4Error | None = None
+    decision: Decision | None = None
 
     @property
     def answered(self) -> bool:
@@ -78,8 +80,10 @@ class Turn:
         assistant: Assistant,
         sampling: SamplingParams,
         journal: Journal,
+        fork: Fork | None = None,
     ) -> None:
         self.question = question
+        self.fork = fork
         self._chat = chat
         self._assistant = assistant
         self._sampling = sampling
@@ -88,6 +92,7 @@ class Turn:
         self._view: AnswerView | None = None
         self._job: Job | None = None
         self._is_cancelled = False
+        self._is_answered = False
         self._texts: list[str] = []
         self._reasoning: list[str] = []
         self._ids: list[int] = []
@@ -99,6 +104,16 @@ class Turn:
     def job_id(self) -> str:
         """The engine's name for it; "" before the engine was asked."""
         return self._job.job_id if self._job is not None else ""
+
+    @property
+    def last_asked(self) -> LastAsked:
+        """What the engine holds after it, for forecasts."""
+        info = self._assistant.info
+        if self._is_answered:
+            messages = self._chat.messages(SOME_QUESTION, info)
+        else:
+            messages = self._chat.messages(self.question, info, self.fork)
+        return LastAsked(self.job_id, tuple(messages))
 
     def cancel(self) -> None:
         """Stop within one step of the engine; what there is of the answer is kept."""
@@ -114,7 +129,9 @@ class Turn:
         if self._chat.id is None:
             self._chat.model = self._assistant.info.name
         try:
-            question_id, answer_id = await self._journal.begin_turn(self._chat, self.question)
+            question_id, answer_id = await self._journal.begin_turn(
+                self._chat, self.question, self.fork
+            )
         except ConversationWentOn as exc:
             return self._end(exc)
         error: Ds4Error | None = None
@@ -131,7 +148,7 @@ class Turn:
         return end
 
     async def _work(self, answer_id: int, view: AnswerView) -> None:
-        messages = self._chat.messages(self.question, self._assistant.info)
+        messages = self._chat.messages(self.question, self._assistant.info, self.fork)
         if self._is_cancelled:
             return
         view.show_progress("asking the engine")
@@ -207,7 +224,8 @@ class Turn:
             return TurnEnd(self.question, text, "cancelled", "cancelled", Usage())
         reason = self._ending.stop_reason
         status: MessageStatus = "cancelled" if reason == "cancelled" else "complete"
-        return TurnEnd(self.question, text, status, reason, self._ending.usage)
+        usage, decision = self._ending.usage, self._decision
+        return TurnEnd(self.question, text, status, reason, usage, decision=decision)
 
     async def _store(self, question_id: int, answer_id: int, end: TurnEnd) -> None:
         # After a stop string the ids say more than was shown: such an answer goes by its text.
@@ -216,11 +234,13 @@ class Turn:
         stats = self._stats(end)
         reasoning = "".join(self._reasoning)
         await self._journal.end_turn(answer_id, end.text, ids, end.status, stats, reasoning)
+        self._is_answered = end.answered
         if end.answered:
             now = time.time()
-            parent = self._chat.leaf_id
+            parent = self._chat.end_of(self.fork)
             answer = Message("assistant", end.text, ids, reasoning)
-            self._chat.path += [
+            kept = self.fork.kept if self.fork else len(self._chat.path)
+            self._chat.path[kept:] = [
                 StoredMessage(question_id, parent, self.question, "complete", None, now),
                 StoredMessage(answer_id, question_id, answer, end.status, stats, now),
             ]

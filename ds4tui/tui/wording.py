@@ -5,14 +5,20 @@ from pathlib import Path
 from ds4tui.advice import advice
 from ds4tui.assistant import ModelInfo
 from ds4tui.errors import StoreError
+from ds4tui.events import Decision
 from ds4tui.pictures.capture import Capture
 from ds4tui.tui.clipboard import CopyOutcome
-from ds4tui.tui.system_prompt import CostOfChange
-from ds4tui.tui.words import size_words
+from ds4tui.tui.forecast import Forecast
+from ds4tui.tui.panels import dropped_words
+from ds4tui.tui.words import counted, size_words
 
 NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model NAME opens one."
 ASIDE = " · not part of the conversation"
 UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
+NOTHING_ASKED = "Nothing of yours stands in this conversation yet."
+NOTHING_TO_COPY = "There is nothing to copy yet."
+NO_BRANCHES = "This conversation has one branch. /regen and /edit make others."
+EARLIER_STAYS = "There is no other answer; the conversation is what it was."
 NO_CONVERSATION = "There is no conversation to continue yet."
 
 BESIDE = (
@@ -35,7 +41,13 @@ Words = tuple[str, str]
 
 
 def prompt_borders(
-    *, is_queued: bool, is_busy: bool, opening: str, is_at_end: bool, is_held: bool = False
+    *,
+    is_queued: bool,
+    is_busy: bool,
+    opening: str,
+    is_at_end: bool,
+    is_held: bool = False,
+    editing: str = "",
 ) -> tuple[str, str]:
     """The prompt's title (what it waits for) and subtitle (what Enter does)."""
     title = "" if is_at_end else "↓ more below: Ctrl+End"
@@ -45,9 +57,55 @@ def prompt_borders(
     if is_queued:
         when = "the model is open" if opening else "this answer is done"
         return f"queued: sent when {when}", "Enter or any change takes it back"
+    if editing:
+        return editing, "Enter asks it on a branch of its own · Esc leaves it as it was"
     if busy:
         return title, f"{busy} · Enter queues"
     return title, "Enter sends · Shift+Enter or Ctrl+J new line · / commands"
+
+
+def mark(which: int, count: int) -> str:
+    """`‹2/3›`: the second of three branches; "" where there is one."""
+    return f"‹{which}/{count}›" if count > 1 else ""
+
+
+def tree_title(count: int) -> str:
+    return f"{counted(count, 'branch')} of this conversation"
+
+
+def editing(number: int, count: int, cost: str) -> str:
+    """`editing question 2 of 3 · keeps about 812 of 850 resident tokens, drops 38`."""
+    what = f"editing question {number:,} of {count:,}"
+    return f"{what} · {cost}" if cost else what
+
+
+def forecast_words(cost: Forecast | None) -> str:
+    """What a question will keep and drop, before it is asked; "" if that cannot be told."""
+    if cost is None:
+        return ""
+    if not cost.is_resident:
+        return f"takes about {cost.evaluated:,} tokens and keeps what is held of them elsewhere"
+    return f"keeps about {cost.kept:,} of {cost.resident:,} resident tokens, drops {cost.dropped:,}"
+
+
+def kept_words(decision: Decision) -> str:
+    """What an act on a conversation kept and dropped, after it was done."""
+    return f" · kept {decision.kept:,}, dropped {dropped_words(decision)}"
+
+
+def another_answer(cost: str) -> str:
+    return f"One more answer: {cost}." if cost else "One more answer."
+
+
+def forked(cost: str) -> str:
+    what = "A new conversation, with your question in the prompt"
+    return f"{what}: it {cost}." if cost else f"{what}."
+
+
+def branch_shown(cost: str) -> str:
+    """After another branch was gone to."""
+    done = "Another branch is shown."
+    return f"{done} The next question {cost}." if cost else done
 
 
 def opening(name: str, words: str) -> str:
@@ -133,7 +191,7 @@ def system_prompt(system: str) -> Words:
     return f"The system prompt of this chat: {system}", "/system off removes it."
 
 
-def system_prompt_set(system: str, cost: CostOfChange | None) -> Words:
+def system_prompt_set(system: str, cost: Forecast | None) -> Words:
     """What a new system prompt costs, told before the next question pays for it."""
     done = "The system prompt is set." if system else "The system prompt is removed."
     if cost is None:

@@ -105,21 +105,52 @@ async def test_nothing_is_unmounted_under_somebody_who_reads_further_up() -> Non
         assert len(app.texts()) == MOUNTED_MESSAGES or app.texts()[0] == "q0"
 
 
-async def test_the_last_answer_is_the_newest_that_says_something_in_the_conversation() -> None:
+async def test_a_cut_takes_what_stands_behind_it_and_asides_are_not_counted() -> None:
     app = Page()
-    async with app.run_test(size=(80, 30)):
+    async with app.run_test(size=(80, 30)) as pilot:
         await ask(app.transcript, 1)
         await app.transcript.add_question("stopped")
         await app.transcript.end_turn(await app.transcript.add_answer(), "stopped", is_aside=True)
-        assert app.transcript.last_answer == "a1"
-        await app.transcript.add_question("failed")
-        answer = await app.transcript.add_answer()
-        await answer.add_text("half an answ")
-        await app.transcript.end_turn(answer, "failed", is_aside=True)
-        assert app.transcript.last_answer == "a1"
-        await app.transcript.add_question("empty")
-        await app.transcript.end_turn(await app.transcript.add_answer(), "stop", is_aside=False)
-        assert app.transcript.last_answer == "a1"
+        await ask(app.transcript, 2)
+        await app.transcript.add_notice(Notice("said"), "said")
+        await app.transcript.cut(3)
+        await pilot.pause()
+        assert app.texts() == ["q1", "a1", "stopped", "", "q2"]
+        await app.transcript.cut(2)
+        await app.transcript.cut(2)
+        await pilot.pause()
+        assert app.texts() == ["q1", "a1", "stopped", ""]
+
+
+async def test_a_cut_far_up_mounts_what_stands_before_it() -> None:
+    app = Page()
+    async with app.run_test(size=(80, 30)) as pilot:
+        for number in range(MOUNTED_MESSAGES):
+            await ask(app.transcript, number)
+        await app.transcript.cut(3)
+        await pilot.pause()
+        assert app.texts() == ["q0", "a0", "q1"]
+        await ask(app.transcript, 9)
+        await pilot.pause()
+        assert app.texts() == ["q0", "a0", "q1", "q9", "a9"]
+
+
+async def test_marks_are_shown_on_mounted_messages_and_on_those_mounted_later() -> None:
+    app = Page()
+    async with app.run_test(size=(80, 30)) as pilot:
+        for number in range(MOUNTED_MESSAGES):
+            await ask(app.transcript, number)
+        app.transcript.mark([f"<{at}>" for at in range(2 * MOUNTED_MESSAGES)])
+        await pilot.pause()
+        last = 2 * MOUNTED_MESSAGES - 2
+        assert app.texts()[-2] == f"q{MOUNTED_MESSAGES - 1}\n<{last}>"
+        for _ in range(MOUNTED_MESSAGES):
+            await app.transcript.show_earlier()
+        await pilot.pause()
+        assert app.texts()[0] == "q0\n<0>"
+        app.transcript.mark([""] * 2 * MOUNTED_MESSAGES)
+        await pilot.pause()
+        assert app.texts()[0] == "q0"
 
 
 async def test_clearing_brings_the_welcome_back() -> None:
@@ -130,11 +161,9 @@ async def test_clearing_brings_the_welcome_back() -> None:
         await app.transcript.add_notice(Notice("[/x] said", "hint"), "[/x] said")
         await pilot.pause()
         assert app.texts() == ["q1", "a1", "[/x] said\nhint"]
-        assert app.transcript.last_answer == "a1"
         await app.transcript.clear()
         await pilot.pause()
         assert app.texts() == [] and "never computes a token twice" in "\n".join(app.lines())
-        assert app.transcript.last_answer == ""
 
 
 async def test_a_long_question_is_folded_until_it_is_clicked() -> None:
