@@ -25,8 +25,7 @@ from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.reply_reader import ReplyReader
 from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
-from ds4tui.chat.toolcalls import OPENING as CALL_OPENING
-from ds4tui.chat.toolcalls import parser_of
+from ds4tui.chat.toolcalls import openings, parser_of
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
@@ -231,14 +230,15 @@ class Assistant:
     def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
         reasoning = self._reasoning(thinking)
         thoughts = ThinkingParser(reasoning == "begun") if reasoning != "none" else None
-        calls = parser_of(self.format.tool_syntax, [t.name for t in tools]) if tools else None
+        schemas = {tool.name: tool.parameters for tool in tools}
+        calls = parser_of(self.format.tool_syntax, schemas) if tools else None
         return ReplyReader(thoughts, calls)
 
     def _without_calls(self, sampling: SamplingParams) -> SamplingParams:
-        marker = self.format.tokenizer.user_defined_texts.get(CALL_OPENING)
-        if marker is None:
-            return sampling
-        return replace(sampling, logit_bias=(*sampling.logit_bias, (marker, _NEVER)))
+        known = self.format.tokenizer.user_defined_texts
+        markers = [known[text] for text in openings(self.format.tool_syntax) if text in known]
+        never = tuple((marker, _NEVER) for marker in markers)
+        return replace(sampling, logit_bias=(*sampling.logit_bias, *never))
 
     def _require_room(self, messages: Sequence[Message], tools: Sequence[Tool]) -> None:
         """Raises ContextOverflow for what cannot fit: encoding megabytes takes minutes, and

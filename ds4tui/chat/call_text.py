@@ -11,7 +11,8 @@ MAX_UNNAMED = 4096
 # Blanks before a call are part of the syntax; of longer ones the rest is content.
 MAX_BLANKS = 64
 _ARGUMENTS = ("arguments", "parameters")  # Llama's word for it is the second
-_KEYS = frozenset(("name", *_ARGUMENTS, "id", "type"))
+_KEYS = frozenset(("name", *_ARGUMENTS, "id", "type", "function"))
+_PARTS = ("name", "arguments", "function")
 
 
 class CallText:
@@ -65,7 +66,7 @@ class CallText:
         part = "arguments" if follower.key in _ARGUMENTS else follower.key
         if self._names is not None and follower.key and not self.is_known:
             self._require_key(follower.key)
-        if part not in ("name", "arguments"):
+        if part not in _PARTS:
             return
         if follower.in_value:
             if not known and part in self._values:
@@ -89,6 +90,24 @@ class CallText:
             raise NotJson(f"no tool {name[:40]!r} was offered")
         return name
 
+    def _take_function(self) -> None:
+        """OpenAI's form of a call, which some models write: the call is what is called function,
+        or that is its name."""
+        function = json.loads("".join(self._values["function"]))
+        if isinstance(function, str):
+            function = {"name": function}
+        if not isinstance(function, dict):
+            raise NotJson("its function is none")
+        self._values["name"] = [json.dumps(function.get("name"))]
+        self.name = self._name()
+        for key in _ARGUMENTS:
+            if key in function and "arguments" not in self._values:
+                self._values["arguments"] = [json.dumps(function[key], ensure_ascii=False)]
+
+    def finish(self, text: str) -> bool:
+        """Whether `text`, which nothing follows, is a call although its end is missing."""
+        return False
+
     def take_arguments(self) -> str:
         """What is new of the arguments' text."""
         if not self.has_object:
@@ -99,6 +118,8 @@ class CallText:
 
     def end(self) -> None:
         """Complete the values. Raises NotJson and RequestError."""
+        if self.name is None and "function" in self._values:
+            self._take_function()
         if self.name is None:
             raise NotJson("it has no name")
         if self._names is not None and "arguments" not in self._values:

@@ -31,16 +31,22 @@ _BOTH_SIDES = "ZqleftZqright"
 _PLACES = ((6,), (0, 0, 6), (13,), (6, 6, 13))
 
 # How calls are written, by what a template makes of one; the first that fits counts.
-_SYNTAXES = (("hermes", re.compile(r'<tool_call>\s*\{\s*"name":\s*"zqtool"')),)
+_SYNTAXES = (
+    ("hermes", re.compile(r'<tool_call>\s*\{\s*"name":\s*"zqtool"')),
+    ("qwen-xml", re.compile(r"<function=zqtool>\s*<parameter=zqkey>")),
+    ("glm", re.compile(r"<tool_call>\s*zqtool\s*<arg_key>zqkey</arg_key>")),
+    ("dsml", re.compile(r'<｜DSML｜invoke name="zqtool">\s*<｜DSML｜parameter name="zqkey"')),
+    ("llama3", re.compile(r'\{\s*"name":\s*"zqtool",\s*"parameters":\s*\{')),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """`tool_syntax` is how calls are written ("hermes"), None if in a way that is not read here
-    or not at all. `tools` says whether descriptions of tools come out, `thinking_switch` whether
-    thinking can be switched, `switch_in_opening` whether that shows behind the last question
-    (else only in earlier turns, and switching changes all that comes after), `reasoning`
-    whether that of the last turn is written."""
+    """`tool_syntax` is how calls are written, by its name in toolcalls.SYNTAXES, None if in a way
+    that is not read here or not at all. `tools` says whether descriptions of tools come out,
+    `thinking_switch` whether thinking can be switched, `switch_in_opening` whether that shows
+    behind the last question (else only in earlier turns, and switching changes all that comes
+    after), `reasoning` whether that of the last turn is written."""
 
     forms: Forms
     tools: bool

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.rendering import TEMPLATE_KEY, ChatFormat
-from ds4tui.chat.toolcalls import CallEnded, HermesParser
+from ds4tui.chat.toolcalls import CallEnded, CallParser
 from ds4tui.chat.turns import tool_values
 from ds4tui.engine.detokenizer import StreamDetokenizer
 from ds4tui.engine.gguf import GGUFFile
@@ -69,7 +69,7 @@ Formats = Callable[[str], ChatFormat]
     [
         ("hermes", {"tools": True, "tool_syntax": "hermes", "thinking_switch": False}),
         ("thinking", {"tools": False, "tool_syntax": None, "thinking_switch": True}),
-        ("by parts", {"tools": True, "tool_syntax": None}),
+        ("by parts", {"tools": True, "tool_syntax": "llama3"}),
         ("by text", {"tools": False, "tool_syntax": None}),
     ],
 )
@@ -212,7 +212,7 @@ def test_calls_rendered_are_calls_when_read(format_of: Formats) -> None:
     reply = text.partition("<|im_start|>assistant\n")[2].removesuffix(
         "<|im_end|>\n<|im_start|>assistant\n"
     )
-    parser = HermesParser()
+    parser = CallParser()
     ended = [e.call for e in [*parser.push(reply), *parser.finish()] if isinstance(e, CallEnded)]
     assert [(c.name, c.arguments) for c in ended] == [(c.name, c.arguments) for c in calls]
 
@@ -253,7 +253,7 @@ def test_tools_are_told_in_a_system_turn_where_the_template_has_no_place(
         f"<|system|>{TOLD}<|user|>Read it.<|assistant|>{CALLED}<|assistant|>"
     )
     syntaxes = {name: format_of(name).tool_syntax for name in TEMPLATES}
-    assert syntaxes == dict.fromkeys(TEMPLATES, "hermes") | {"by parts": None}
+    assert syntaxes == dict.fromkeys(TEMPLATES, "hermes") | {"by parts": "llama3"}
 
 
 def test_a_round_of_a_tool_extends_what_is_resident(format_of: Formats) -> None:
@@ -535,7 +535,7 @@ def test_qwen_calls_are_read_where_they_are_sampled(qwen: ChatFormat) -> None:
     text = f'<tool_call>\n{{"name": "read", "arguments": {CALL.arguments}}}\n</tool_call>'
     ids = qwen.tokenizer.encode(text)
     assert ids[0] == 151657 and ids[-1] == 151658
-    stream, parser = StreamDetokenizer(qwen.tokenizer), HermesParser()
+    stream, parser = StreamDetokenizer(qwen.tokenizer), CallParser()
     events = [e for i in ids for e in parser.push(stream.push(i))] + parser.finish()
     assert [e.call.arguments for e in events if isinstance(e, CallEnded)] == [CALL.arguments]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ds4tui.chat.reply_reader import ReplyReader
 from ds4tui.chat.thinking import ThinkingParser
-from ds4tui.chat.toolcalls import HermesParser
+from ds4tui.chat.toolcalls import CallParser
 from ds4tui.errors import EngineError
 from ds4tui.events import (
     Event,
@@ -35,7 +35,7 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=8).map("".join)
 
 def reader(inside: bool = False) -> ReplyReader:
     ids = iter(f"call_{n}" for n in range(99))
-    return ReplyReader(ThinkingParser(inside), HermesParser(lambda: next(ids), ("read",)))
+    return ReplyReader(ThinkingParser(inside), CallParser(lambda: next(ids), ("read",)))
 
 
 def heard(pieces: list[str], ending: Event, inside: bool = False) -> list[Event]:

@@ -15,9 +15,9 @@ from ds4tui.chat.toolcalls import (
     CallArguments,
     CallBegun,
     CallEnded,
+    CallParser,
     CallRejected,
     ContentText,
-    HermesParser,
     ToolEvent,
     parser_of,
 )
@@ -34,7 +34,7 @@ OFFERED = ("f", "read")
 
 def events_of(pieces: Sequence[str], offered: Sequence[str] = ()) -> list[ToolEvent]:
     """Deltas that follow each other are joined."""
-    parser = HermesParser(numbered(), offered)
+    parser = CallParser(numbered(), offered)
     found: list[ToolEvent] = []
     for event in [*(e for piece in pieces for e in parser.push(piece)), *parser.finish()]:
         previous = found[-1] if found else None
@@ -169,7 +169,7 @@ def test_of_long_blanks_before_a_call_only_the_last_are_its_own() -> None:
 
 
 def test_arguments_come_as_they_are_written() -> None:
-    parser = HermesParser(numbered())
+    parser = CallParser(numbered())
     assert parser.push('<tool_call>{"name": "w", "arg') == []
     assert parser.push('uments": {"text": "o') == [
         CallBegun(0, "call_0", "w"),
@@ -181,7 +181,7 @@ def test_arguments_come_as_they_are_written() -> None:
 
 
 def test_content_is_given_at_once_but_for_what_may_begin_a_call() -> None:
-    parser = HermesParser()
+    parser = CallParser()
     pushed = [parser.push(piece) for piece in ("a < b", " <to", "ol> c", " ", "<tool_call", "s>")]
     assert [content(events) for events in pushed] == [
         "a < b",
@@ -256,7 +256,7 @@ def test_a_marker_in_prose_or_code_is_content(after: str) -> None:
 
 
 def test_a_marker_that_never_closes_holds_back_little() -> None:
-    parser = HermesParser()
+    parser = CallParser()
     given, longest = "", 0
     text = "In code: <tool_call>\n" + '{"some": "JSON", "that": ["goes on"], "x": "' + "y " * 20_000
     for at, piece in enumerate(text):
@@ -273,7 +273,7 @@ def test_a_call_inside_what_was_no_call_is_found() -> None:
 
 
 def test_long_arguments_take_time_in_proportion() -> None:
-    parser = HermesParser()
+    parser = CallParser()
     steps: list[ToolEvent] = parser.push('<tool_call>{"name": "w", "arguments": {"text": "')
     for _ in range(2000):
         steps += parser.push("word " * 10)
@@ -345,20 +345,20 @@ def test_other_json_is_text_to_the_byte(text: str) -> None:
 
 
 def test_json_that_is_no_call_is_held_back_up_to_its_first_key() -> None:
-    parser = HermesParser(numbered(), OFFERED)
+    parser = CallParser(numbered(), OFFERED)
     pushed = [content(parser.push(part)) for part in ('{"ci', 'ty"', ': "Pa', 'ris"}')]
     assert pushed == ["", '{"city"', ': "Pa', 'ris"}']
-    parser = HermesParser(numbered(), OFFERED)
+    parser = CallParser(numbered(), OFFERED)
     assert content(parser.push("Hello")) == "Hello"
-    parser = HermesParser(numbered(), OFFERED)
+    parser = CallParser(numbered(), OFFERED)
     assert content(parser.push('{"name": "Al')) == ""
     assert content(parser.push('ice", "age')) == '{"name": "Alice", "age'
 
 
 def test_parsers_by_name() -> None:
-    assert isinstance(parser_of("hermes"), HermesParser)
-    assert parser_of(None) is None and parser_of("dsml") is None
-    assert isinstance(parser_of(None, ("f",)), HermesParser)
+    assert isinstance(parser_of("hermes"), CallParser)
+    assert parser_of(None) is None and parser_of("unheard-of") is None
+    assert isinstance(parser_of(None, ("f",)), CallParser)
 
 
 def test_ids_differ() -> None:

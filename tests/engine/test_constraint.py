@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, Reasoning, reply_grammar
 from ds4tui.chat.messages import Tool
-from ds4tui.chat.toolcalls import CallEnded, HermesParser
+from ds4tui.chat.toolcalls import CallEnded, CallParser
 from ds4tui.engine.constraint import Constraint, GrammarTokens
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.sampling import Sampler
@@ -182,7 +182,7 @@ def test_what_is_required_to_call_is_read_as_calls(
 ) -> None:
     tool = Tool("look", "", json.dumps(WEATHER))
     text = reply(tokenizer, constraint(tokens, tool_calls([tool], several=False)), seed)
-    parser = HermesParser(offered=["look"])
+    parser = CallParser(offered=["look"])
     events = [*parser.push(text), *parser.finish()]
     calls = [event.call for event in events if isinstance(event, CallEnded)]
     assert [one.name for one in calls] == ["look"]
