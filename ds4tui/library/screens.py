@@ -21,8 +21,11 @@ SAMPLE = FOLDER / "sample.png"
 SAMPLE_NAME = "sample"  # what stands for it where a picture file is named
 SAMPLE_QUESTION = "Which buttons are there?"
 
-READS = "screenshots with up to about 100 characters of English"
-READS_NOT = "it misreads rare words, and full desktops, photos and other scripts are beyond it"
+READS = "short English texts in screenshots, up to about 100 characters"
+READS_NOT = (
+    "it misreads much of real ones, so check what it says; full desktops, photos and other scripts "
+    "are beyond it"
+)
 
 _ARCHITECTURE, _WIDTH = "llama", 576
 # xxh3_128 of the whole file, a tenth of the time that its sha256 takes; and of its vocabulary, with
