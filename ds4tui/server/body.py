@@ -16,8 +16,13 @@ from starlette.requests import Request
 from ds4tui.errors import RequestError
 
 # An agent's whole history with some files in it is a few MiB; this leaves room for a hundred
-# screenshots. While it is read a body takes some four times its size.
+# screenshots. While it is read a body takes some four times its size: what takes more are many
+# small values, so they are counted before anything is made of them.
 MAX_BODY_BYTES = 128 * 2**20
+MAX_CONTAINERS = 1_000_000  # objects and arrays take 60 bytes each and more
+MAX_VALUES = 8_000_000
+# Deeper than any schema; templates and schemas are walked by recursion.
+MAX_DEPTH = 100
 
 # Python takes time with the square of the digits, and refuses to read more than 4300.
 MAX_DIGITS = 1000
@@ -67,6 +72,7 @@ async def read_body(request: Request) -> bytes:
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """`body` as a JSON object. Raises RequestError that says what is wrong with it."""
+    _require_few(body)
     try:
         text = body.decode("utf-8-sig")
         value = json.loads(
@@ -82,7 +88,32 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise RequestError(f"The body is not valid JSON: {exc}.") from exc
     if not isinstance(value, dict):
         raise RequestError(f"The body must be a JSON object, not {kind_of(value)}.")
+    _require_shallow(value)
     return value
+
+
+def _require_few(body: bytes) -> None:
+    """Brackets and commas in texts count, too: nobody writes so many of them."""
+    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS or body.count(b",") > MAX_VALUES:
+        raise BodyTooLarge(
+            f"The body's JSON has too many parts: at most {MAX_CONTAINERS:,} objects and arrays, "
+            f"and {MAX_VALUES:,} values.",
+            hint="Send less.",
+        )
+
+
+def _require_shallow(value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            part
+            for each in level
+            for part in (each.values() if isinstance(each, dict) else each)
+            if isinstance(part, dict | list)
+        ]
+        if not level:
+            return
+    raise RequestError("The body's JSON is nested too deeply.")
 
 
 def _refuse_constant(word: str) -> NoReturn:

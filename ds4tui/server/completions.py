@@ -68,7 +68,10 @@ def _prompt(fields: Fields, service: Service) -> str | tuple[int, ...]:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
         value = value[0]
     if isinstance(value, str):
-        return Fields({"prompt": value}).text("prompt") or ""
+        text = Fields({"prompt": value}).text("prompt") or ""
+        if text or service.assistant.format.tokenizer.add_bos:
+            return text
+        raise RequestError("prompt is empty, and this model has no token to begin with.", "prompt")
     vocab_size = service.assistant.format.tokenizer.vocab_size
     if isinstance(value, list) and value:
         if all(type(i) is int and 0 <= i < vocab_size for i in value):

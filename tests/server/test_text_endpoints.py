@@ -129,3 +129,11 @@ def test_labels_are_escaped_and_every_metric_has_its_type() -> None:
     names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if line[:1] != "#"}
     typed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert names == typed
+
+
+def test_an_empty_prompt_needs_a_token_to_begin_with(serve: Serve) -> None:
+    running = serve()
+    refused = running.post("/v1/completions", b'{"prompt": ""}')
+    assert refused.status == 400 and refused.json["error"]["param"] == "prompt"
+    running.assistant.format.tokenizer.add_bos = True
+    assert running.post("/v1/completions", b'{"prompt": ""}').status == 200
