@@ -56,7 +56,7 @@ _ADVICE = {
         "This model's layers see only the last tokens, and the rows behind that window are gone.",
     ),
     "snapshot evicted": Advice(
-        "The snapshot that stood there had to make room.",
+        "The snapshot that belongs there had to make room, or found none.",
         "More memory for the cache keeps more snapshots: a shorter context or fewer sessions leave "
         "more of it.",
     ),
@@ -105,6 +105,9 @@ _DISK_FAULTS = {
     "half written": Advice("Files that a process did not finish; they were removed."),
     "gap": Advice("Rows that could not be stored, because those before them were not."),
     "queue full": Advice("Records that had to wait, because the disk was slower than the model."),
+    "no memory": Advice(
+        "Times that there was no memory for a copy; what was left out is tried again."
+    ),
     "refused": Advice("Records that were not stored, for which the notes say why."),
     "deadline": Advice("Records that there was no time to write when ds4tui ended."),
     "read-only": Advice(

@@ -47,6 +47,8 @@ __all__ = ["MAX_ENTRIES", "CacheNote", "Held", "MemoryTier"]
 MAX_ENTRIES = 512
 _NOTES_KEPT = 256  # if nobody drains them
 
+NO_ROOM = "there is no room for it among what is worth more"
+
 # Of the budget, for the snapshots of one branch: rows come first, they cost more to make again.
 _SNAPSHOT_SHARE = 0.5
 # However large the budget: at growing distance so many keep the replay after a fork anywhere in
@@ -70,10 +72,11 @@ class MemoryTier(Counted):
         self._clock = clock
         self._entries: dict[int, Entry] = {}
         self._tree = PrefixTree()
-        self._tombstones = Tombstones()
+        self._tombstones = Tombstones(clock)
         self._ids = itertools.count(1)
         self._notes: deque[CacheNote] = deque(maxlen=_NOTES_KEPT)
         self._live: dict[int, Callable[[], Timeline]] = {}
+        self._refuses_snapshots = False  # and has said so
         self._surveyed: tuple[tuple[Timeline, ...], dict[int, Standing]] | None = None
 
     # -- counts --------------------------------------------------------------------------------
@@ -247,10 +250,27 @@ class MemoryTier(Counted):
                 if standing.point not in FORK_POINTS:
                     standing.point = point
                 return key
-        start = len(timeline_to_position)
-        entry = self._entry("snapshot", start, timeline_to_position, (), bounded, nbytes, point)
-        self._thin(walk, entry, keep)
-        return self._add(entry, timeline_to_position, keep)
+        entry = self._snapshot_entry(timeline_to_position, bounded, nbytes, point)
+        key = self._add(entry, timeline_to_position, keep)
+        if key is not None:
+            self._refuses_snapshots = False
+            self._thin(timeline_to_position, key, keep)
+        return key
+
+    def refuse_snapshot(self, timeline_to_position: Timeline, nbytes: int, reason: str) -> None:
+        """A bounded part at the end of it is not even copied: whoever misses it is told. It is
+        noted once, until one is taken again: every prompt has many."""
+        entry = self._snapshot_entry(timeline_to_position, None, nbytes)
+        tokens = self._new_tokens(entry, timeline_to_position)
+        if not self._refuses_snapshots:
+            self._note("refused", entry, tokens, reason)
+        self._refuses_snapshots = True
+        self._bury(entry, timeline_to_position, tokens)
+
+    def _snapshot_entry(
+        self, timeline: Timeline, bounded: Any, nbytes: int, point: str = ""
+    ) -> Entry:
+        return self._entry("snapshot", len(timeline), timeline, (), bounded, nbytes, point)
 
     def spacing_tokens(self, snapshot_bytes: int) -> int:
         """How many decoded tokens lie between two snapshots of that size."""
@@ -282,8 +302,8 @@ class MemoryTier(Counted):
         entry.nbytes = nbytes
         if has_room:
             return key
-        self._note("refused", entry, tokens, "there is no room for it among what is worth more")
-        self._bury(entry, timeline)
+        self._note("refused", entry, tokens, NO_ROOM)
+        self._bury(entry, timeline, tokens)
         self._forget(key)
         return None
 
@@ -327,7 +347,7 @@ class MemoryTier(Counted):
         if reason:
             said = f"tokens {start:,} to {len(timeline):,} of a live branch: {reason}"
             self._notes.append(CacheNote("dropped", len(timeline) - start, 0, said))
-        self._bury(self._entry("segment", start, timeline, outline, None, 0), timeline, cause)
+        self._tombstones.add_rows(cause, timeline, start, fork_points(timeline, outline))
 
     def settle(self) -> None:
         """The live timelines say again what the live states hold: forget what was taken, and what
@@ -375,8 +395,11 @@ class MemoryTier(Counted):
         self._notes.clear()
         return notes
 
-    def _thin(self, walk: Walk, newest: Entry, keep: Collection[int]) -> None:
+    def _thin(self, timeline: Timeline, newest_key: int, keep: Collection[int]) -> None:
+        """Of the snapshots along `timeline` some go, so that the newest is not one too many."""
+        walk, newest = self._tree.walk(timeline), self._entries[newest_key]
         keys = {self._entries[k].end: k for k in _keys_on(walk) if self._is(k, "snapshot")}
+        del keys[newest.end]
         forks = {node.end for node in walk.nodes if len(node.children) > 1}
         places = [
             Place(at, self._entries[key].point, at in forks or key in keep)
@@ -407,7 +430,7 @@ class MemoryTier(Counted):
         if self.lets_go is not None and kind == "evicted":
             self.lets_go(self._shown(key))
         self._note(kind, entry, tokens, reason)
-        self._bury(entry, self._tree.timeline(key))
+        self._bury(entry, self._tree.timeline(key), tokens)
         self._forget(key)
 
     def _forget(self, key: int) -> None:
@@ -415,12 +438,12 @@ class MemoryTier(Counted):
         self._tree.remove(key)
         self._surveyed = None
 
-    def _bury(self, entry: Entry, timeline: Timeline, cause: Cause = Cause.BRANCH_EVICTED) -> None:
+    def _bury(self, entry: Entry, timeline: Timeline, tokens: int) -> None:
         if entry.kind == "snapshot":
-            self._tombstones.add(Cause.SNAPSHOT_EVICTED, timeline)
+            self._tombstones.add_snapshot(timeline, tokens)
             return
-        borders = (p for p in fork_points(timeline, entry.outline) if p > entry.start)
-        self._tombstones.add(cause, timeline, borders)
+        borders = fork_points(timeline, entry.outline)
+        self._tombstones.add_rows(Cause.BRANCH_EVICTED, timeline, entry.start, borders)
 
     def _note(self, kind: str, entry: Entry, tokens: int, reason: str) -> None:
         self._notes.append(CacheNote(kind, tokens, entry.nbytes, f"{entry.said}: {reason}"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ds4tui.cache.causes import Cause
-from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.memory_tier import NO_ROOM, MemoryTier
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.fork_points import Point
@@ -92,7 +92,7 @@ def add_snapshot(
     uses: Collection[int] = (),
 ) -> None:
     """Give the tier the bounded part of `state`, which stands for `timeline`, if there is one,
-    none stands there already, and there is room."""
+    none stands there already, and there is room; else whoever misses it is told."""
     if not state.needs_snapshots or not len(timeline):
         return
     standing = memory.snapshots_of(timeline)
@@ -100,10 +100,13 @@ def add_snapshot(
         return
     spares = len(timeline) - (standing[-1] if standing else 0)
     if not memory.make_room(state.snapshot_bytes, uses, memory.rates.prefill_ms(spares)):
+        memory.refuse_snapshot(timeline, state.snapshot_bytes, NO_ROOM)
         return
     bounded = _copied(state.snapshot, f"a snapshot at {len(timeline)}")
-    if bounded is not None:
-        memory.add_snapshot(timeline, bounded, bounded.nbytes, point, uses)
+    if bounded is None:
+        memory.refuse_snapshot(timeline, state.snapshot_bytes, "there is no memory for a copy")
+        return
+    memory.add_snapshot(timeline, bounded, bounded.nbytes, point, uses)
 
 
 def _copied(copy: Callable[[], T], what: str) -> T | None:

@@ -398,7 +398,18 @@ def test_hundreds_of_forks_leave_nothing_behind() -> None:
     tier.settle()
     assert (tier.nbytes, tier._tree.nbytes) == (0, 0)
     assert len(tier.drain_notes()) <= 256
-    assert sum(map(len, tier._tombstones._by_cause.values())) <= 128
+    assert len(tier._tombstones) <= 64 + 128
+
+
+def test_a_snapshot_that_is_refused_thins_nothing() -> None:
+    """Invariant 3: half of the budget is for them, and each of three is worth more than it."""
+    tier = tier_of(12)
+    assert tier.park(branch(0, 400, 2), (), State(), 6 * ROW) is not None
+    for at in (100, 200, 300):
+        assert snapshot(tier, branch(0, at, 1), rows=2) is not None
+    assert snapshot(tier, branch(0, 301, 1), rows=2) is None
+    assert tier.snapshots_of(branch(0, 301, 1)) == (100, 200, 300)
+    assert [note.kind for note in tier.drain_notes()] == ["refused"]
 
 
 # -- what is said --------------------------------------------------------------------------------

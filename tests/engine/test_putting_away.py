@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.causes import Cause, Lost
+from ds4tui.cache.memory_tier import NO_ROOM, MemoryTier
 from ds4tui.cache.offers import Rates
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.putting_away import Branch, add_snapshot, copied_tail
@@ -99,3 +100,32 @@ def test_no_snapshot_that_a_plan_uses_is_thinned_for_another() -> None:
     assert gone and 12 in after
     others, after = thinned(gone)
     assert not others & gone and 12 in after
+
+
+@pytest.mark.parametrize("is_room", [False, True], ids=["no room", "no memory"])
+def test_a_snapshot_that_is_not_taken_is_noted_once_and_missed_by_name(
+    is_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = tier_of(1000 if is_room else 0)
+    whole = branch(range(30), FakeLayer, RecurrentLayer)
+
+    def fail(_: ModelState) -> None:
+        raise MemoryError
+
+    if is_room:
+        monkeypatch.setattr(ModelState, "snapshot", fail)
+    for _ in range(3):
+        add_snapshot(memory, whole.state, whole.timeline, "turn")
+    (note,) = memory.drain_notes()
+    said = "there is no memory for a copy" if is_room else NO_ROOM
+    assert (note.kind, note.tokens, note.nbytes) == ("refused", 30, ROW)
+    assert note.reason == f"snapshot at 30: {said}"
+    assert memory.offers(Timeline.of(range(40))).lost == (Lost(Cause.SNAPSHOT_EVICTED, 30),)
+    monkeypatch.undo()
+    memory._budget = 1000 * ROW
+    add_snapshot(memory, whole.state, whole.timeline, "turn")
+    assert memory.drain_notes() == ()
+    memory._budget = 0
+    longer = branch(range(31), FakeLayer, RecurrentLayer)
+    add_snapshot(memory, longer.state, longer.timeline, "turn")
+    assert [note.tokens for note in memory.drain_notes()] == [1]  # it had been taken meanwhile

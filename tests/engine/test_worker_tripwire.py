@@ -1,6 +1,10 @@
 """The tripwire: says once that nothing is reused, and why, and only when it is so."""
 
 from ds4tui.engine.tripwire import MISSES, PROMPT_TOKENS_MIN, WATCHED, Tripwire
+from ds4tui.events import Decision
+from tests.engine.test_worker import Bench
+from tests.fake_model import FakeModel
+from tests.fake_state import FakeLayer, RecurrentLayer
 
 
 def watched(*decisions: tuple[int, int, str | None]) -> tuple[Tripwire, list[str]]:
@@ -37,3 +41,19 @@ def test_short_prompts_first_prompts_and_real_reuse_do_not_count() -> None:
         tripwire, told = watched(*[decision] * 20)
         assert told == [""] * 20
         assert tripwire.words == ""
+
+
+def test_a_hybrid_without_room_for_snapshots_is_told() -> None:
+    """Each time a prompt is sent again all of it is computed: no answer is wrong, only late."""
+    model = FakeModel(context_tokens=3000, layer_types=(FakeLayer, RecurrentLayer))
+    bench = Bench(model=model, chunk_sizes=(512,), put_away_bytes=0)
+    prompt = [token % 200 for token in range(PROMPT_TOKENS_MIN + 200)]
+    logs = [bench.run(prompt) for _ in range(MISSES + 1)]
+    bench.engine.close()
+    told = [log.of_type(Decision)[0] for log in logs]
+    assert [decision.evaluated for decision in told] == [len(prompt)] * len(told)
+    assert [decision.cause for decision in told] == [None, *["snapshot evicted"] * MISSES]
+    assert [bool(decision.tripwire) for decision in told] == [*[False] * MISSES, True]
+    assert "snapshot evicted" in told[-1].tripwire
+    kinds = [note.kind for note in bench.engine.stats.notes]
+    assert kinds.count("refused") == 1  # and not once for each place of each prompt
