@@ -5,6 +5,7 @@ and off what is remembered of things that were evicted. It is never a guess abou
 wishes: where the outlines do not tell, the plainest name is taken.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -85,19 +86,32 @@ def left_out(held: Timeline, wanted: Timeline, position: int) -> int:
     return next((int(i) for i in starts if np.array_equal(ids[i : i + _PROBE], probe)), 0)
 
 
+# What stands before a picture belongs to it: blank lines, a marker. Timelines that part there part
+# because of the picture. Text is longer.
+_AROUND_IMAGE = 4
+
+
 def _image_cause(held: Side, wanted: Side, position: int) -> Cause | None:
-    was = next((span for span in held.spans if span.start == position), None)
+    was, now = _image_near(held, position), _image_near(wanted, position)
     if was is None:
         return None
-    now = next((span for span in wanted.spans if span.start == position), None)
-    kept = {span.fingerprint for span in wanted.spans}
-    if was.fingerprint in kept and now is None:
-        return None  # it has only moved: the text before it was changed
-    # A picture that stood later and has moved up means that this one is gone.
-    later = {span.fingerprint for span in held.spans if span.start > position}
-    if now is not None and now.fingerprint not in later:
-        return Cause.IMAGE_REPLACED
-    return Cause.IMAGE_REMOVED
+    before, after = (Counter(s.fingerprint for s in side.spans) for side in (held, wanted))
+    is_gone = after[was.fingerprint] < before[was.fingerprint]
+    if now is None or now.fingerprint == was.fingerprint:
+        return Cause.IMAGE_REMOVED if is_gone else None  # it has only moved, with the text
+    # One that stood elsewhere has moved up, or they changed places; a further one is new.
+    is_new = after[now.fingerprint] > before[now.fingerprint]
+    if is_gone:
+        return Cause.IMAGE_REPLACED if is_new else Cause.IMAGE_REMOVED
+    return None if is_new else Cause.IMAGE_REPLACED
+
+
+def _image_near(side: Side, position: int) -> ImageSpan | None:
+    """The first picture from `position` on, if it is of the same turn and there is no more than
+    what belongs to it before."""
+    turn = turn_at(side.outline, position)
+    end = min(position + _AROUND_IMAGE + 1, turn.end if turn is not None else side.length)
+    return next((span for span in side.spans if position <= span.start < end), None)
 
 
 def _turn_cause(held: Side, wanted: Side, position: int) -> Cause:

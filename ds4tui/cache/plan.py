@@ -305,8 +305,10 @@ def _images(live: Timeline, wanted: Timeline) -> Images:
         if place == len(asked):
             return "removed"
         if asked[place] != fingerprint:
-            # A later picture that has moved up means that one before it is gone.
-            return "removed" if asked[place] in resident[place:] else "changed"
+            now = asked[place]
+            is_gone = asked.count(fingerprint) < resident.count(fingerprint)
+            is_new = asked.count(now) > resident.count(now)  # or it has moved up
+            return "removed" if is_gone and not is_new else "changed"
     return "match"
 
 

@@ -142,10 +142,36 @@ A, B, C = span(0, name=1), span(0, name=2), span(0, name=3)
         ((1, A, B, 2), (1, B, C, 2), Cause.IMAGE_REMOVED),
         ((1, A, 2), (1, 9, A, 2), Cause.EARLY_MESSAGE_EDITED),
         ((1, A, 2), (1, A, 2, B), None),
+        # The same picture stands twice: they are counted.
+        ((1, A, 2, A, 3), (1, 8, 9, 2, A, 3, 4), Cause.IMAGE_REMOVED),
+        ((1, A, 2, A, 3), (1, 2, A, 3, 4), Cause.IMAGE_REMOVED),
+        ((1, A, 2, B, 3), (1, B, 2, B, 3, 4), Cause.IMAGE_REPLACED),
+        ((1, A, 2, A, 3), (1, B, 2, A, 3, 4), Cause.IMAGE_REPLACED),
+        ((1, A, 2, B, 3), (1, B, 2, A, 3, 4), Cause.IMAGE_REPLACED),  # they changed places
+        ((1, A, 2), (1, B, A, 2), Cause.EARLY_MESSAGE_EDITED),  # one was put in
+        # Blank lines around a picture, which go with it.
+        ((1, 77, A, 77, 2), (1, 2, 3, 4, 5), Cause.IMAGE_REMOVED),
+        ((1, 77, A, 77, 2), (1, 8, 9, 2, 3, 4), Cause.IMAGE_REMOVED),
+        ((1, 77, A, 77, 2), (1, 78, B, 77, 2), Cause.IMAGE_REPLACED),
+        ((1, 77, A, 77, 2, 77, A, 77), (1, 2, 77, A, 77), Cause.IMAGE_REMOVED),
+        ((1, 2, 77, A, 77, 2), (1, 3, 77, A, 77, 2), Cause.EARLY_MESSAGE_EDITED),
+        ((1, 2, 3, 4, 5, 6, A, 7), (1, 9, 9, 9, 9, 9, 9, 9), Cause.EARLY_MESSAGE_EDITED),
     ],
 )
 def test_images(live: tuple[Any, ...], wanted: tuple[Any, ...], cause: Cause | None) -> None:
     assert _plan(with_images(*live), with_images(*wanted)).cause is cause
+
+
+def test_a_picture_of_the_next_turn_is_no_cause_in_this_one() -> None:
+    """The end of a reply is edited, and the picture behind it is gone, too."""
+    live, wanted = with_images(*range(20), A, 50, 51), with_images(*range(19), 90, 50, 51, 52)
+    turns = (Turn(0, 10, "system", b"s"), Turn(10, 20, "assistant", b"was"))
+    sides = {
+        "live_outline": (*turns, Turn(20, 25, "user", b"u")),
+        "wanted_outline": (turns[0], Turn(10, 20, "assistant", b"is"), Turn(20, 23, "user", b"u")),
+    }
+    assert _plan(live, wanted, **sides).cause is Cause.EARLY_MESSAGE_EDITED
+    assert _plan(live, wanted).cause is Cause.IMAGE_REMOVED  # nothing says where a turn ends
 
 
 def _plan(live: Timeline, wanted: Timeline, **others: Any) -> SyncPlan:

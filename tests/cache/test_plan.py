@@ -160,6 +160,10 @@ A, B, C = span(0, name=1), span(0, name=2), span(0, name=3)
         ((1, A, 2, B, 3), (1, A, 2, A, 3), "changed", 5),
         # Only the newest screenshots are kept by the client: the oldest has gone.
         ((1, A, B, 2), (1, B, C, 2), "removed", 1),
+        # The same one stands twice, or comes to: they are counted.
+        ((1, A, 2, A, 3), (1, 2, A, 3), "removed", 1),
+        ((1, A, 2, B, 3), (1, B, 2, B, 3), "changed", 1),
+        ((1, A, 2, B, 3), (1, B, 2, A, 3), "changed", 1),
         # The prompt ends in an image that is resident: it is evaluated again as a whole.
         ((1, A, 2), (1, A), "match", 1),
     ],
