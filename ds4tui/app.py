@@ -38,6 +38,7 @@ from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
+from ds4tui.tui.conversations import Conversations
 from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
@@ -52,7 +53,6 @@ from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.picture import choose_picture
 from ds4tui.tui.screens.pull import PullScreen
-from ds4tui.tui.screens.resume import ResumeScreen
 from ds4tui.tui.server_switch import ServerSwitch
 from ds4tui.tui.terminal_text import harmless
 from ds4tui.tui.themes import keep_theme, known_theme
@@ -67,7 +67,6 @@ QUIT_DEADLINE_S = 20
 SIGNAL_DEADLINE_S = 6
 SECOND_PRESS_S = 2.0
 WARNING_S = 15.0  # two sentences take their time
-LISTED_CONVERSATIONS = 1000
 WIDE_CELLS = 110  # from here on the panel stands beside the conversation
 BROAD_CELLS = 170  # from here on a decision's details stand beside the list, else below it
 TALL_CELLS = 36  # from here on the decisions stand below the conversation, else over it
@@ -111,6 +110,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._told_causes: set[str] = set()
         self._journal = Journal(store, self._tell_store_problem)
         self.acts = Acts(self)
+        self.conversations = Conversations(self, self._journal)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
         self._missing: CatalogueModel | None = None
@@ -179,15 +179,6 @@ class Ds4App(App[None], inherit_bindings=False):
 
     async def new_chat(self) -> None:
         await self.chat_view.start_new()
-
-    async def choose_conversation(self) -> None:
-        found = await self._journal.ask(lambda store: store.list(LISTED_CONVERSATIONS))
-        if not found:
-            self.notify("There are no conversations yet.")
-            return
-        chosen = await self.push_screen_wait(ResumeScreen(found))
-        if chosen is not None:
-            await self.chat_view.open_conversation(chosen)
 
     async def set_system(self, text: str) -> None:
         await self.chat_view.set_system(text)

@@ -7,9 +7,10 @@ in no branch.
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ds4tui.chat.messages import Message
-from ds4tui.chat.store import ConversationStore, StoredMessage
+from ds4tui.chat.store import Conversation, ConversationStore, MessageStatus, StoredMessage
 from ds4tui.chat.store_rows import insert, touch
 from ds4tui.errors import ConversationWentOn
 
@@ -26,6 +27,16 @@ class Node:
     words: str
     says: bool  # something, or nothing although it is complete
     created_at: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message that comes from elsewhere, as it is kept."""
+
+    message: Message
+    status: MessageStatus = "complete"
+    stats: dict[str, Any] | None = None
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +147,14 @@ def begin_again(
 def copied(store: ConversationStore, conversation_id: int, path: Sequence[StoredMessage]) -> int:
     """A new conversation, of the messages of `path`, with the title, model, system prompt and
     tools of `conversation_id`; its id."""
-    old = store.load(conversation_id)
-    new = store.create(old.title, old.model, old.system, old.tools)
+    return written(store, store.load(conversation_id), path)
+
+
+def written(
+    store: ConversationStore, head: Conversation, path: Sequence["StoredMessage | Written"]
+) -> int:
+    """A new conversation like `head`, whose messages are those of `path`; its id."""
+    new = store.create(head.title, head.model, head.system, head.tools)
     with store.transaction() as db:
         parent: int | None = None
         for each in path:

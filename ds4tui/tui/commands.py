@@ -14,6 +14,7 @@ from ds4tui.tui.words import HEADING, QUIET
 
 if TYPE_CHECKING:
     from ds4tui.tui.acts import Acts
+    from ds4tui.tui.conversations import Conversations
 
 
 class CommandHost(Protocol):
@@ -23,10 +24,11 @@ class CommandHost(Protocol):
     def is_busy(self) -> bool: ...
     @property
     def acts(self) -> "Acts": ...
+    @property
+    def conversations(self) -> "Conversations": ...
 
     def stop_turn(self) -> Any: ...
     def new_chat(self) -> Any: ...
-    def choose_conversation(self) -> Any: ...
     def set_system(self, text: str) -> Any: ...
     def add_picture(self, paths: str) -> Any: ...
     def take_screenshot(self) -> Any: ...
@@ -80,7 +82,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "resume",
         "list the conversations and open one",
-        lambda host, text: host.choose_conversation(),
+        lambda host, text: host.conversations.choose(),
         keys=("ctrl+r",),
         footer="Resume",
         aliases=("continue",),
@@ -181,6 +183,20 @@ COMMANDS: tuple[Command, ...] = (
         "copy a message, or a block of code exactly as it was written",
         lambda host, text: host.acts.copy(),
         keys=("f9",),
+    ),
+    Command(
+        "export",
+        "write this conversation to a file: Markdown, its pictures beside it, or .json",
+        lambda host, text: host.conversations.export(text),
+        argument="PATH",
+        when_idle=True,
+    ),
+    Command(
+        "import",
+        "take in a conversation: JSON of OpenAI's messages",
+        lambda host, text: host.conversations.take_in(text),
+        argument="PATH",
+        when_idle=True,
     ),
     Command("theme", "choose a colour theme", lambda host, text: host.choose_theme()),
     Command(

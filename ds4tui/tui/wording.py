@@ -102,6 +102,16 @@ def forked(cost: str) -> str:
     return f"{what}: it {cost}." if cost else f"{what}."
 
 
+def exported(path: Path, count: int) -> str:
+    return f"{counted(count, 'message')} were written to {path}."
+
+
+def taken_in(count: int) -> str:
+    return (
+        f"A new conversation of {counted(count, 'message')}; its KV state is computed when asked."
+    )
+
+
 def branch_shown(cost: str) -> str:
     """After another branch was gone to."""
     done = "Another branch is shown."

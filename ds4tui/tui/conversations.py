@@ -1,0 +1,114 @@
+"""The commands about stored conversations: list them, write one to a file, take one in.
+
+Raises StoreError and UsageError, which the app tells.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from textual.screen import Screen
+
+from ds4tui.chat.store import Conversation
+from ds4tui.chat.transfer import added, as_markdown, as_openai, from_openai
+from ds4tui.errors import UsageError
+from ds4tui.files import write_atomically
+from ds4tui.tui import wording
+from ds4tui.tui.background import in_thread
+from ds4tui.tui.chat_view import ChatView
+from ds4tui.tui.journal import Journal
+from ds4tui.tui.screens.resume import ResumeScreen
+from ds4tui.tui.terminal_text import one_line
+
+T = TypeVar("T")
+
+LISTED_CONVERSATIONS = 1000
+NAME_CHARS = 60
+
+
+class ConversationsHost(Protocol):
+    """What is needed of the app."""
+
+    @property
+    def chat_view(self) -> ChatView: ...
+    async def push_screen_wait(self, screen: Screen[Any]) -> Any: ...
+    def notify(self, message: str) -> Any: ...
+
+
+class Conversations:
+    """Belongs to the UI loop."""
+
+    def __init__(self, host: ConversationsHost, journal: Journal) -> None:
+        self._host, self._journal = host, journal
+
+    async def choose(self) -> None:
+        found = await self._journal.ask(lambda store: store.list(LISTED_CONVERSATIONS))
+        if not found:
+            self._host.notify("There are no conversations yet.")
+            return
+        chosen = await self._host.push_screen_wait(ResumeScreen(found))
+        if chosen is not None:
+            await self._host.chat_view.open_conversation(chosen)
+
+    async def export(self, name: str) -> None:
+        """Write what is shown to a file that does not exist yet: Markdown with its pictures beside
+        it, or JSON where `name` ends so; without a name, Markdown named by the title."""
+        chat_id = self._host.chat_view.chat.id
+        if chat_id is None:
+            self._host.notify(wording.NOTHING_ASKED)
+            return
+        chat = await self._journal.ask(lambda store: store.load(chat_id))
+        path = await in_thread("ds4tui-export", lambda: _blocking(lambda: exported(chat, name)))
+        self._host.notify(wording.exported(path, len(chat.path)))
+
+    async def take_in(self, name: str) -> None:
+        """Read a file of OpenAI's messages as a new conversation, and show it."""
+        if not name:
+            raise UsageError("/import needs the path of a file.", "/import PATH.json takes it in.")
+        text = await in_thread("ds4tui-import", lambda: _blocking(lambda: _read(name)))
+        chat = await in_thread("ds4tui-import", lambda: from_openai(text))
+        new = await self._journal.ask(lambda store: added(store, chat))
+        await self._host.chat_view.open_conversation(new)
+        self._host.notify(wording.taken_in(len(chat.messages)))
+
+
+def exported(chat: Conversation, name: str) -> Path:
+    """The file that `chat` was written to. Raises UsageError where one of that name is there, and
+    OSError."""
+    path = Path(name).expanduser() if name else _free(Path.cwd() / f"{file_stem(chat.title)}.md")
+    path = path.absolute()
+    if path.exists():
+        raise UsageError(f"{path} is there already.", "/export OTHER.md or .json writes another.")
+    if path.suffix.lower() == ".json":
+        write_atomically(path, as_openai(chat).encode("utf-8", "replace"))
+        return path
+    folder = path.with_name(f"{path.stem}-images")
+    files = as_markdown(chat, folder.name.replace(" ", "%20"))
+    for image, data in files.images.items():
+        write_atomically(folder / image, data)
+    write_atomically(path, files.text.encode("utf-8", "replace"))
+    return path
+
+
+def file_stem(title: str) -> str:
+    """A file's name made of a title: letters, digits and hyphens."""
+    words = re.sub(r"[^\w]+", "-", one_line(title)).strip("-_")[:NAME_CHARS].strip("-_")
+    return words or "conversation"
+
+
+def _free(path: Path) -> Path:
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in range(2, 10_000))
+    return path if not path.exists() else next(each for each in names if not each.exists())
+
+
+def _read(name: str) -> str:
+    return Path(name.strip("'\"")).expanduser().read_text(encoding="utf-8", errors="replace")
+
+
+def _blocking(call: Callable[[], T]) -> T:
+    """What the file system objects to, as words. Raises UsageError."""
+    try:
+        return call()
+    except OSError as exc:
+        raise UsageError(f"{exc.filename}: {exc.strerror}.", "Choose another path.") from exc

@@ -1,0 +1,90 @@
+"""Stored conversations by keys: written to files, taken in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ds4tui.chat.messages import Image, Message
+from ds4tui.chat.store import ConversationStore
+from ds4tui.tui.conversations import file_stem
+from tests.fakes import FakeAssistant
+from tests.pictures.samples import png
+from tests.tui.harness import Driver, running
+
+
+async def command(on: Driver, text: str) -> None:
+    on.prompt.put(text)
+    await on.pilot.pause()
+    await on.press("enter")
+
+
+def seen() -> ConversationStore:
+    """With a conversation about a picture."""
+    store = ConversationStore.in_memory()
+    chat = store.create("What is it?", "fake").id
+    look = Message("user", "What is it?", images=(Image(png((8, 8)), 11, "a b.png"),))
+    asked = store.add_message(chat, None, look)
+    store.set_leaf(chat, store.add_message(chat, asked, Message("assistant", "A cat.")))
+    return store
+
+
+async def test_a_conversation_is_written_as_markdown_with_its_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with running(store=seen(), continue_last=True) as on:
+        await on.until(lambda: on.answers == ["A cat."])
+        await command(on, "/export")
+        await on.press("enter")  # the first one chose it in the list of commands
+        await on.until(lambda: any("What-is-it.md" in toast for toast in on.toasts))
+        text = (tmp_path / "What-is-it.md").read_text()
+        assert "## You\n\nWhat is it?" in text and "## Answer\n\nA cat.\n" in text
+        assert "![a b.png](What-is-it-images/1-a-b.png)" in text
+        assert (tmp_path / "What-is-it-images" / "1-a-b.png").read_bytes() == png((8, 8))
+        await command(on, "/export")
+        await on.press("enter")  # the first one chose it in the list of commands
+        await on.until(lambda: (tmp_path / "What-is-it-2.md").exists())
+
+
+async def test_json_goes_out_and_comes_back_as_a_conversation_that_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    assistant = FakeAssistant("Yes.")
+    store = ConversationStore.in_memory()
+    async with running(assistant, store=store) as on:
+        await on.ask("Really?")
+        await on.answered()
+        await command(on, f"/export {path}")
+        await on.until(path.exists)
+        assert json.loads(path.read_text())["messages"][1]["content"] == "Yes."
+        await on.press("ctrl+n")
+        await on.until(lambda: on.answers == [])
+        await command(on, f"/import {path}")
+        await on.until(lambda: on.questions == ["Really?"] and on.answers == ["Yes."])
+        await on.ask("Sure?")
+        await on.answered()
+        assert len(store.list()) == 2
+        assert assistant.stats.usage.cached_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("/import /nowhere/at/all.json", "No such file"),
+        ("/import {here}/bad.json", "no JSON"),
+        ("/export {here}/bad.json", "is there already"),
+        ("/export {here}/bad.json/x.md", "Not a directory"),
+    ],
+)
+async def test_files_that_cannot_be_used_are_told(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    async with running(store=seen(), continue_last=True) as on:
+        await on.until(lambda: on.answers == ["A cat."])
+        await command(on, line.format(here=tmp_path))
+        await on.until(lambda: any(words in notice for notice in on.notices))
+        assert on.answers == ["A cat."] and (tmp_path / "bad.json").read_text() == "{"
+
+
+def test_names_of_files_are_made_of_titles() -> None:
+    assert file_stem("What's up? /etc/../x") == "What-s-up-etc-x"
+    assert file_stem("…") == "conversation" and len(file_stem("word " * 100)) <= 60
