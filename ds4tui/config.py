@@ -208,7 +208,7 @@ class Settings:
     @property
     def replies_path(self) -> Path:
         """Beside the folder of the KV states, whose budget is for these alone."""
-        return Path(f"{self.kv_dir}-replies.sqlite3")
+        return Path(f"{self.kv_dir}-sampled.sqlite3")
 
     @property
     def kv_budget_bytes(self) -> int | None:

@@ -147,9 +147,10 @@ def _saved_replies(gguf: GGUFFile, settings: Settings) -> SavedReplies | None:
     """What was sampled, kept beside the KV states: one is of no use without the other."""
     if settings.kv_disk == "off":
         return None
-    words = "\0".join(map(str, gguf.metadata.get("tokenizer.ggml.tokens", ())))
+    tokens = gguf.metadata.get("tokenizer.ggml.tokens", ())
+    words = "\0".join(map(str, tokens))
     vocabulary = xxhash.xxh3_128_digest(words.encode("utf-8", "surrogatepass"))
-    return SavedReplies(settings.replies_path, vocabulary)
+    return SavedReplies(settings.replies_path, vocabulary, vocab_size=len(tokens))
 
 
 def _memory_use() -> Callable[[], tuple[int, int]]:

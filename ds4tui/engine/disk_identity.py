@@ -5,6 +5,7 @@ weights, which kernels compute on which device, how rows are kept, and the engin
 The tokenizer and the chat template are left out: a timeline is ids.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ WHOLE_FILE_BYTES_MAX = 1 << 30
 # the file was last written.
 _SAMPLE_BYTES = 16 << 10
 
+_THREADS = re.compile(r"(, | on )\d+ threads?\b")
 _NO_NUMBERS = ("general.", "tokenizer.", "split.")
 
 
@@ -61,7 +63,8 @@ def _words(gguf: GGUFFile, model: _Model) -> Iterator[str]:
     if gguf.file_bytes > WHOLE_FILE_BYTES_MAX:
         yield f"written {gguf.path.stat().st_mtime_ns}"
     yield model.weights_policy.identity
-    yield model.compute_path
+    # Threads share rows out; each row's sum is made by one of them, in one order.
+    yield _THREADS.sub("", model.compute_path)
     yield from layer_words(model.new_state().layers)
 
 

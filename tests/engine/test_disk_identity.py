@@ -65,6 +65,26 @@ def test_what_loading_does_tells(change: Callable[[Any, Any], None], tmp_path: P
         assert model_identity(gguf, model) != before
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("CPU; C++ kernels (AVX2, 2 threads)", "CPU; C++ kernels (AVX2, 1 thread)"),
+        ("CPU; NumPy's OpenBLAS on 2 threads", "CPU; NumPy's OpenBLAS on 16 threads"),
+    ],
+)
+def test_how_many_threads_share_the_work_tells_nothing(
+    one: str, other: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.gguf"
+    write(path, TINY).close()
+    with GGUFFile.open(path) as gguf:
+        model: Any = load_model(gguf, Settings())
+        names = set()
+        for model.compute_path in (one, other):
+            names.add(model_identity(gguf, model))
+        assert len(names) == 1
+
+
 def test_numerics_of_the_engine_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity_of(TINY, tmp_path / "a.gguf")
     monkeypatch.setattr(disk_identity, "NUMERICS_VERSION", disk_identity.NUMERICS_VERSION + 1)
