@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 from textual import on
@@ -34,6 +35,7 @@ from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
 from ds4tui.pictures.paths import quoted
 from ds4tui.tui import commands, wording
 from ds4tui.tui.acts import Acts
+from ds4tui.tui.agents_view import AgentsView
 from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
@@ -67,6 +69,8 @@ QUIT_DEADLINE_S = 20
 SIGNAL_DEADLINE_S = 6
 SECOND_PRESS_S = 2.0
 WARNING_S = 15.0  # two sentences take their time
+# Which take turns in one place.
+PANELS = (DecisionsView, DiskView, AgentsView)
 WIDE_CELLS = 110  # from here on the panel stands beside the conversation
 BROAD_CELLS = 170  # from here on a decision's details stand beside the list, else below it
 TALL_CELLS = 36  # from here on the decisions stand below the conversation, else over it
@@ -125,7 +129,11 @@ class Ds4App(App[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         yield Header(id="header")
         with Horizontal(id="main"):
-            panels = (DecisionsView(id="decisions"), DiskView(id="disk"))
+            panels = (
+                DecisionsView(id="decisions"),
+                DiskView(id="disk"),
+                AgentsView(id="agents"),
+            )
             yield ChatView(self._settings, self._journal, self._way, panels, self._agents)
             yield KVPanel(id="panel")
         yield Footer()
@@ -269,34 +277,46 @@ class Ds4App(App[None], inherit_bindings=False):
         screen.set_class(is_shown, "-no-panel")
 
     def switch_decisions(self) -> None:
-        decisions = self.query_one(DecisionsView)
-        if decisions.display:
-            self._hide_decisions()
-            return
-        self.query_one(DiskView).display = False
-        decisions.display = True
-        self._show_meters()
-        decisions.focus_list()
+        self._switch(DecisionsView)
 
     def switch_disk(self) -> None:
-        disk = self.query_one(DiskView)
-        if disk.display:
-            self._hide_disk()
-            return
-        self.query_one(DecisionsView).display = False
-        disk.display = True
-        self._show_meters()
-        disk.focus()
+        self._switch(DiskView)
+
+    def switch_agents(self) -> None:
+        self._switch(AgentsView)
+
+    def _switch(self, kind: type[DecisionsView | DiskView | AgentsView]) -> None:
+        """Show a panel in the place of the one that is shown, or hide it."""
+        wanted = self.query_one(kind)
+        is_shown = wanted.display
+        self._hide_panels()
+        if not is_shown:
+            wanted.display = True
+            self._show_meters()
+            wanted.focus_list()
 
     @on(DiskView.Closed)
-    def _hide_disk(self) -> None:
-        self.query_one(DiskView).display = False
+    @on(DecisionsView.Closed)
+    @on(AgentsView.Closed)
+    def _hide_panels(self) -> None:
+        for kind in PANELS:
+            self.query_one(kind).display = False
         self.chat_view.focus_prompt()
 
-    @on(DecisionsView.Closed)
-    def _hide_decisions(self) -> None:
-        self.query_one(DecisionsView).display = False
-        self.chat_view.focus_prompt()
+    @on(AgentsView.Opened)
+    async def _open_request(self, event: AgentsView.Opened) -> None:
+        """Show what a request asks, and its reply as it is written."""
+        conversation_id, reply_id = event.request.conversation_id, event.request.reply_id
+        if self.is_busy:
+            self.notify(wording.BUSY_HERE)
+        elif conversation_id is not None:
+            self._hide_panels()
+            await self._tell_errors(self.chat_view.open_conversation(conversation_id, reply_id))
+
+    @on(AgentsView.Stopped)
+    def _stop_request(self, event: AgentsView.Stopped) -> None:
+        if self._agents.cancel(event.request.number):
+            self.notify(wording.request_stopped(event.request.client))
 
     def choose_theme(self) -> None:
         self.search_themes()
@@ -447,9 +467,12 @@ class Ds4App(App[None], inherit_bindings=False):
             return  # a last tick of the timer, while the app is closed
         stats = self._slot.assistant.stats if self._slot.assistant else None
         opening = wording.opening(self._slot.opening, self._opening_words)
-        view = PanelView(stats, opening, self._server.url)
         screen = self.screen_stack[0]  # which loses its widgets while the app is closed
-        for shown in (*screen.query(Meter), *screen.query(DecisionsView), *screen.query(DiskView)):
+        is_listed = any(panel.display for panel in screen.query(AgentsView))
+        requests = self._agents.requests if is_listed else ()
+        view = PanelView(stats, opening, self._server.url, requests)
+        panels = (screen.query(kind) for kind in PANELS)
+        for shown in (*screen.query(Meter), *chain.from_iterable(panels)):
             shown.show(view)
         if stats is not None:
             self._tell_tripwire(stats)
@@ -473,8 +496,8 @@ class Ds4App(App[None], inherit_bindings=False):
             self._poll.resume()
 
     def _agent_wrote(self, joined: Joined) -> None:
-        if not self._is_closed:
-            self.chat_view.agent_wrote(joined)
+        for view in self.screen_stack[0].query(ChatView) if self.screen_stack else ():
+            view.agent_wrote(joined)  # none, while the app is closed
 
     def _tell_not_kept(self, problem: StoreError) -> None:
         if not self._is_closed:

@@ -170,8 +170,11 @@ class ConversationStore:
         found = self._listed(by_person, 1, 0)
         return found[0] if found else None
 
-    def load(self, conversation_id: int) -> Conversation:
-        """Raises StoreError if there is no such conversation."""
+    def load(self, conversation_id: int, branch_of: int | None = None) -> Conversation:
+        """A conversation as it is shown. With `branch_of`, a message that it does not show, the
+        path to that is shown from now on. Raises StoreError if there is no such conversation."""
+        if branch_of is not None:
+            self._show(conversation_id, branch_of)
         with self._reading() as db:
             head = self._head(db, conversation_id)
             rows = db.execute(PATH_SQL, {"leaf": head.leaf_id, "after": 0}).fetchall()
@@ -431,6 +434,11 @@ class ConversationStore:
         id_, title, model, system, leaf_id, origin, client, tools = row
         told = unpack_tools(tools)
         return Conversation(id_, title, model, system, leaf_id, (), origin, client, told)
+
+    def _show(self, conversation_id: int, message_id: int) -> None:
+        with self.transaction() as db:
+            if not is_on_path(db, message_id, self._head(db, conversation_id).leaf_id):
+                self._set(db, conversation_id, "leaf_id", message_id)
 
     def _used_s(self, db: sqlite3.Connection, conversation_id: int) -> float:
         row = db.execute("SELECT updated_at FROM conversations WHERE id = ?", (conversation_id,))

@@ -174,9 +174,10 @@ class ChatView(Vertical):
         await self._transcript.clear()
         self._tell_changed()
 
-    async def open_conversation(self, conversation_id: int) -> None:
-        """Show a stored conversation at once. Raises StoreError."""
-        stored = await self._journal.ask(lambda store: store.load(conversation_id))
+    async def open_conversation(self, conversation_id: int, at: int | None = None) -> None:
+        """Show a stored conversation at once, its branch that ends `at` a message if that is
+        given. Raises StoreError."""
+        stored = await self._journal.ask(lambda store: store.load(conversation_id, at))
         self.branches.leave_edit()
         self.chat, unanswered = OpenChat.of(stored)
         asked = (m.message for m in self.chat.path if m.message.role == "user" and not m.client)

@@ -37,6 +37,7 @@ class CommandHost(Protocol):
     def switch_panel(self) -> Any: ...
     def switch_decisions(self) -> Any: ...
     def switch_disk(self) -> Any: ...
+    def switch_agents(self) -> Any: ...
     def choose_theme(self) -> Any: ...
     def show_help(self) -> Any: ...
     def quit_app(self) -> Any: ...
@@ -120,6 +121,13 @@ COMMANDS: tuple[Command, ...] = (
         "show or hide the disk: what is stored, in which room, and what went wrong",
         lambda host, text: host.switch_disk(),
         keys=("f5",),
+    ),
+    Command(
+        "agents",
+        "show or hide the agents: what other programs ask over HTTP, and what is reused for it",
+        lambda host, text: host.switch_agents(),
+        keys=("f6",),
+        aliases=("requests",),
     ),
     Command(
         "serve",
@@ -230,6 +238,7 @@ OTHER_KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+home, ctrl+end", "to its beginning, to its end"),
     ("tab", "complete a /command, or move the focus"),
     ("shift+up, shift+down", "in the decisions: scroll the chosen one's details"),
+    ("enter, delete", "in the agents: open the chosen request's conversation, stop the request"),
     ("ctrl+p", "command palette"),
     ("ctrl+c", "copy what is selected; twice: quit"),
 )

@@ -37,6 +37,9 @@ class DiskView(VerticalScroll):
         self.border_title = "Disk"
         self.border_subtitle = "↑↓ scroll · F5 or Esc closes"
 
+    def focus_list(self) -> None:
+        self.focus()
+
     def show(self, view: PanelView) -> None:
         """Told as often as one likes; only what differs is drawn."""
         self._view = view

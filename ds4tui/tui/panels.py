@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.content import Content
 
+from ds4tui.agents import AgentRequest
 from ds4tui.assistant import ModelInfo
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
@@ -47,6 +48,7 @@ class PanelView:
     stats: EngineStats | None = None  # None: no model is open
     opening: str = ""  # what the opening of a model does right now
     server_url: str = ""  # "" while the server is off
+    requests: tuple[AgentRequest, ...] = ()  # of other programs, newest first, if they are shown
 
 
 # Words

@@ -25,6 +25,7 @@ BESIDE = (
     "An agent goes on from an earlier message of this conversation; its branch is kept beside "
     "what is shown. F6 lists what agents do."
 )
+BUSY_HERE = "An answer is written here; the agent's conversation can be opened after it."
 ANOTHER_BRANCH = "This conversation went on from an earlier message: that branch is shown now."
 
 PASTED_NAME = "pasted.png"
@@ -158,6 +159,10 @@ def nothing_is_kept(problem: StoreError) -> Words:
         "What you write now is lost when ds4tui ends.",
         problem.hint,
     )
+
+
+def request_stopped(client: str) -> str:
+    return f"The request of {client} is stopped; what there is of its reply is kept."
 
 
 def agents_not_kept(problem: StoreError) -> str:
