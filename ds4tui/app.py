@@ -188,9 +188,6 @@ class Ds4App(App[None], inherit_bindings=False):
     async def new_chat(self) -> None:
         await self.chat_view.start_new()
 
-    async def set_system(self, text: str) -> None:
-        await self.chat_view.set_system(text)
-
     async def add_picture(self, paths: str) -> None:
         if paths:
             await self.chat_view.add_pictures(paths)

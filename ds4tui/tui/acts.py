@@ -67,6 +67,15 @@ class Acts:
         else:
             await branches.show_branch(beside)
 
+    async def set_system(self, text: str) -> None:
+        """Show (no text), remove ("off") or set the system prompt."""
+        view = self._host.chat_view
+        if not text:
+            await view.say(*wording.system_prompt(view.chat.system))
+            return
+        new = "" if text.lower() == "off" else text
+        await view.say(*wording.system_prompt_set(new, await view.branches.set_system(new)))
+
     async def copy(self) -> None:
         found = copyables(self._host.chat_view.chat.path)
         if not found:

@@ -6,7 +6,7 @@ overwritten: what was there stays a branch of the tree.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ds4tui.assistant import Assistant
@@ -152,6 +152,18 @@ class Branches:
         await self._host.open_conversation(chat_id)
         cost = await self.forecast(self._host.chat)
         self._host.notify(wording.branch_shown(wording.forecast_words(cost)))
+
+    async def set_system(self, text: str) -> Forecast | None:
+        """Give the conversation another system prompt; what that costs, if anything is lost by
+        it. Raises StoreError."""
+        chat = self._host.chat
+        is_free = text == chat.system or not chat.path
+        cost = None if is_free else await self.forecast(replace(chat, system=text))
+        chat.system = text
+        chat_id = chat.id
+        if chat_id is not None:
+            await self._journal.ask(lambda store: store.set_system(chat_id, text))
+        return cost
 
     # What is told
 

@@ -7,7 +7,7 @@ command, find a model. What Enter took out of the prompt goes back into it unles
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -22,17 +22,15 @@ from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.config import Settings
 from ds4tui.errors import ConversationWentOn, Ds4Error
-from ds4tui.pictures.paths import completions
 from ds4tui.tui import commands, wording
 from ds4tui.tui.attaching import Attaching
-from ds4tui.tui.background import in_thread
 from ds4tui.tui.branches import Branches
 from ds4tui.tui.commands import Command
+from ds4tui.tui.completing import Completing
 from ds4tui.tui.completion import CompletionList
 from ds4tui.tui.following import LOOK_EVERY_S, Following
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import Journal
-from ds4tui.tui.labels import Mention
 from ds4tui.tui.messages import Notice, NoticeKind, Warned
 from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import Fork, OpenChat
@@ -94,6 +92,14 @@ class ChatView(Vertical):
         self._attaching = Attaching(self._prompt, self._say_for_a_moment, self.tell_error)
         shelf = self._attaching.shelf
         self.branches = Branches(self, journal, self._transcript, self._prompt, shelf)
+        self._completing = Completing(
+            self._prompt,
+            self._completions,
+            self._attaching,
+            self._enter,
+            self.run_worker,
+            partial(self.run_worker, group="paths", exclusive=True),
+        )
         self._escaped_s = -SECOND_PRESS_S
 
     def compose(self) -> ComposeResult:
@@ -106,7 +112,7 @@ class ChatView(Vertical):
 
     def on_mount(self) -> None:
         self._prompt.focus()
-        self._show_state()
+        self.show_state()
         self.set_interval(LOOK_EVERY_S, self._look)
 
     # What the app asks
@@ -138,7 +144,7 @@ class ChatView(Vertical):
         self._asked = list(map(self._attaching.shelf.recounted, self._asked))
         self._prompt.remember(self._asked)
         self._queued = self._prompt.text if queued else ""
-        self._show_state()
+        self.show_state()
         if self._queued and assistant is not None:
             self._send_queued()
         elif not opening:  # the opening that it waited for has failed
@@ -147,9 +153,7 @@ class ChatView(Vertical):
     def stop(self) -> None:
         """Stop the answer at work; what is queued stays in the prompt. A list of commands that is
         open is closed first, and nothing else."""
-        if self._completions.display:
-            self._completions.display = self._prompt.is_completing = False
-        else:
+        if not self._completing.close():
             self._cancel()
 
     def _cancel(self) -> None:
@@ -192,21 +196,6 @@ class ChatView(Vertical):
         await self._transcript.show(self.chat.path)
         self.run_worker(self._transcript.enrich(), group="enrich", exclusive=True)
         self.run_worker(self.branches.show_marks(), group="marks", exclusive=True)
-
-    async def set_system(self, text: str) -> None:
-        """Show (no text), remove ("off") or set the system prompt. Raises StoreError."""
-        if not text:
-            await self.say(*wording.system_prompt(self.chat.system))
-            return
-        new = "" if text.lower() == "off" else text
-        is_free = new == self.chat.system or not self.chat.path
-        would_be = replace(self.chat, system=new)
-        cost = None if is_free else await self.branches.forecast(would_be)
-        self.chat.system = new
-        chat_id = self.chat.id
-        if chat_id is not None:
-            await self._journal.ask(lambda store: store.set_system(chat_id, new))
-        await self.say(*wording.system_prompt_set(new, cost))
 
     def focus_prompt(self) -> None:
         self._prompt.focus()
@@ -253,7 +242,7 @@ class ChatView(Vertical):
     @on(Prompt.Submitted)
     def _submit(self, event: Prompt.Submitted) -> None:
         event.stop()
-        self._show_completions()
+        self._completing.show()
         parsed = commands.parse(event.text)
         if parsed is None:
             self._send_when_whole(event.text)
@@ -276,9 +265,9 @@ class ChatView(Vertical):
 
     async def _send_whole(self, text: str) -> None:
         waiting = self._attaching.whole(text)
-        self.call_later(self._show_state)
+        self.call_later(self.show_state)
         whole, is_ready = await waiting
-        self._show_state()
+        self.show_state()
         if is_ready:
             self._send_or_queue(whole)
         else:
@@ -298,41 +287,9 @@ class ChatView(Vertical):
     @on(Prompt.Choose)
     def _complete(self, event: Prompt.Choose) -> None:
         event.stop()
-        if event.key == "escape":
-            self._completions.display = self._prompt.is_completing = False
-        elif event.key in ("up", "down"):
-            self._completions.move(-1 if event.key == "up" else 1)
-        elif self._completions.is_of_paths:
-            self._choose_path()
-        elif event.key == "tab":
-            chosen = self._completions.chosen
-            if chosen is not None and chosen.command is not None:
-                self._prompt.put(f"/{chosen.command.name} ")
-        else:
-            self._choose(event.text)
-
-    def _choose_path(self) -> None:
-        """Put the chosen path in the place of what was typed of it, or, of a picture, itself."""
-        chosen, mention = self._completions.chosen, self._prompt.mention
-        self._completions.display = self._prompt.is_completing = False
-        if chosen is None or mention is None:
-            return
-        self._prompt.put_mention(mention, chosen.mention)
-        if not chosen.is_folder:
-            read = self._attaching.read_mention(chosen.mention)
-            self.run_worker(self._attaching.begun(read))
-
-    def _choose(self, text: str) -> None:
-        """Enter in the list of completions, with `text` taken out of the prompt."""
-        command = self._completions.command_for(text)
-        if command is None:  # the list was of a text that stands there no more
-            self._submit(Prompt.Submitted(text))
-            return
-        if command.argument:
-            self._prompt.give_back(f"/{command.name} ")
-        else:
-            self._enter(command, "", text)
-        self._show_completions()
+        left = self._completing.choose(event.key, event.text)
+        if left:
+            self._submit(Prompt.Submitted(left))
 
     @on(OptionList.OptionSelected, "#completions")
     def _complete_clicked(self, event: OptionList.OptionSelected) -> None:
@@ -341,22 +298,9 @@ class ChatView(Vertical):
 
     @on(TextArea.Changed)
     def _prompt_changed(self) -> None:
-        self._show_completions()
+        self._completing.show()
         if self._prompt.text != self._queued:
             self._unqueue()
-
-    def _show_completions(self) -> None:
-        is_command = self._completions.offer_commands(self._prompt.text)
-        self._prompt.is_completing, self._prompt.is_completing_path = is_command, False
-        mention = None if is_command or self._attaching.refusal else self._prompt.mention
-        if mention is not None:
-            self.run_worker(self._list_paths(mention), group="paths", exclusive=True)
-
-    async def _list_paths(self, mention: Mention) -> None:
-        found = await in_thread("ds4tui-paths", lambda: completions(mention.path))
-        if self._prompt.mention == mention:
-            self._prompt.is_completing = self._completions.offer_paths(found)
-            self._prompt.is_completing_path = True
 
     @on(Prompt.Escaped)
     def _escape(self, event: Prompt.Escaped) -> None:
@@ -388,7 +332,7 @@ class ChatView(Vertical):
 
     @on(Transcript.Followed)
     def _show_following(self) -> None:
-        self._show_state()
+        self.show_state()
 
     @on(Transcript.Typed)
     def _type(self, event: Transcript.Typed) -> None:
@@ -420,7 +364,7 @@ class ChatView(Vertical):
             return
         if self.is_waiting:
             self._queued = "" if text == self._queued else text
-            self._show_state()
+            self.show_state()
         else:
             self.want_model()
 
@@ -535,19 +479,16 @@ class ChatView(Vertical):
 
     def _unqueue(self) -> None:
         self._queued = ""
-        self._show_state()
+        self.show_state()
 
     # Showing
 
     def _tell_changed(self) -> None:
         self._prompt.remember(self._asked)
-        self._show_state()
+        self.show_state()
         self.post_message(self.TurnsChanged())
 
     def show_state(self) -> None:
-        self._show_state()
-
-    def _show_state(self) -> None:
         title, subtitle = wording.prompt_borders(
             is_queued=bool(self._queued),
             is_held=bool(self._attaching.held),
