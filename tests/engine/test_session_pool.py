@@ -259,3 +259,5 @@ def test_a_conversation_that_goes_on_with_another_model_is_told_so_once() -> Non
     drain(session.sync(Timeline.of(long(80)), plan))
     session.clear("as a test", park=False)
     assert session.plan(Timeline.of(long(80)), history).cause is not Cause.MODEL_CHANGED
+    other = Timeline.of([7, *range(100, 179)])  # of which nothing was ever held
+    assert session.plan(other, history).cause is None
