@@ -1,14 +1,17 @@
 """A job: the handle that its caller holds, and the work that the engine thread does for it.
 
 `Generation.step` does one prefill chunk or one token, so that the engine can look at its queue
-and at cancellations in between. What was prefilled when a job is cancelled stays resident. An
-error after the session was touched poisons it; one before leaves it as it was.
+and at cancellations in between. What was evaluated when a job is cancelled, or fails beside the
+model, stays resident: only what may have harmed the state poisons the session.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import numpy as np
 
 from ds4tui.cache.plan import SyncPlan
 from ds4tui.engine.detokenizer import StreamDetokenizer
@@ -46,6 +49,12 @@ from ds4tui.events import (
 )
 
 _log = logging.getLogger(__name__)
+
+# After a fault of ours, by whether the state is lost.
+_HINTS = {
+    False: "Nothing that was evaluated is lost; the log has the details.",
+    True: "The next request starts from nothing; the log has the details.",
+}
 
 
 class Job:
@@ -85,13 +94,23 @@ class Job:
             _log.exception("%s: a listener failed on %s", self.job_id, type(event).__name__)
 
     def end(self, event: Finished | Failed) -> None:
-        self.emit(event)
-        self._ended.set()
+        """Once only: the first ending is the one that is told."""
+        if self._ended.is_set():
+            return
+        try:
+            self.emit(event)
+        finally:
+            self._ended.set()
 
-    def end_unstarted(self) -> None:
-        """It is cancelled before any work was done for it."""
+    def cancelled(self) -> Finished:
+        """The ending where no work was done for it."""
         usage = Usage(prompt_tokens=len(self.request.timeline))
-        self.end(Finished(self.job_id, "cancelled", usage))
+        return Finished(self.job_id, "cancelled", usage)
+
+    def failed(self, exc: Exception, loaded: LoadedModel) -> Failed:
+        """The ending where it could not begin."""
+        tokens = len(self.request.timeline)
+        return Failed(self.job_id, error_of(self.job_id, exc, tokens, loaded))
 
 
 def check_request(request: GenerateRequest, context_tokens: int, vocab_size: int) -> None:
@@ -108,6 +127,30 @@ def check_request(request: GenerateRequest, context_tokens: int, vocab_size: int
                 f"logit_bias names token {token}; the vocabulary has 0 to {vocab_size - 1}.",
                 param="logit_bias",
             )
+
+
+def error_of(
+    job_id: str, exc: Exception, tokens: int, loaded: LoadedModel, hint: str = ""
+) -> Ds4Error:
+    """What a caller is told of `exc`, which is logged. `tokens` are those that there was to be
+    memory for."""
+    error = exc if isinstance(exc, Ds4Error) else _translated(exc, tokens, loaded, hint)
+    if error is exc:
+        _log.warning("%s failed: %s", job_id, exc)
+    else:
+        _log.error("%s failed", job_id, exc_info=exc)
+        error.__cause__ = exc
+    let_go(error)
+    return error
+
+
+def _translated(exc: Exception, tokens: int, loaded: LoadedModel, hint: str) -> Ds4Error:
+    if is_no_memory(exc):
+        # Where the numbers cannot be had either, the words of the other error must do.
+        with suppress(OSError, MemoryError, RuntimeError):
+            needed = loaded.model.kv_bytes(tokens)
+            return OutOfMemory(f"A state of {tokens:,} tokens", needed, loaded.available_bytes())
+    return EngineError(f"The engine failed at work: {type(exc).__name__}: {exc}", hint)
 
 
 class Generation:
@@ -172,11 +215,11 @@ class Generation:
                 if not self._encode_picture(self._prefill, max_rows):
                     self._prefill_chunk(self._prefill, max_rows)
             else:
-                self._decode_token()
+                self._decode_token(busy)
+            if self.ending is not None:
+                self._pictures.take_back()
         except Exception as exc:  # the root of a job's work
-            self._fail(exc)
-        if self.ending is not None:
-            self._pictures.take_back()
+            self.fail(exc)
 
     def _begin(self, busy: Iterable[int]) -> None:
         request, session = self.job.request, self.session
@@ -208,14 +251,8 @@ class Generation:
         self.job.emit(self.decision)
 
     def _encode_picture(self, prefill: Prefill, max_rows: int) -> bool:
-        """Encode one picture that the next chunk needs, if there is one. One that cannot be read
-        ends the job; nothing of the session is touched, and what is evaluated stays resident."""
-        try:
-            one = self._pictures.encode_next(prefill.next_spans(max_rows))
-        except Exception as exc:
-            prefill.close()
-            self._end_failed(exc)
-            return True
+        """Encode one picture that the next chunk needs, if there is one."""
+        one = self._pictures.encode_next(prefill.next_spans(max_rows))
         if one is not None:
             self.encoding = EncodingProgress(
                 self.job.job_id, one.done, one.total, one.name, one.took_ms
@@ -240,8 +277,9 @@ class Generation:
         if prefill.finished:
             self._logits = prefill.logits
 
-    def _decode_token(self) -> None:
+    def _decode_token(self, busy: Iterable[int]) -> None:
         if self._ids:
+            self._pool.admit_token(self.session, busy)
             self._logits = self.session.append(self._ids[-1])
         assert self._logits is not None and self._sampler is not None
         choice = self._sampler.pick(self._logits)
@@ -291,36 +329,37 @@ class Generation:
         ids = tuple(self._ids)
         self.ending = Finished(self.job.job_id, reason, self.usage, ids, stop_string)
 
-    def _fail(self, exc: Exception) -> None:
-        if self._prefill is not None and self.session.state_name is not SessionState.POISONED:
-            self.session.poison(f"a job failed: {type(exc).__name__}: {exc}")
-        self._end_failed(exc)
-
-    def _end_failed(self, exc: Exception) -> None:
-        error = self._translated(exc)
-        if error is exc:
-            _log.warning("%s failed: %s", self.job.job_id, exc)
-        else:
-            _log.error("%s failed", self.job.job_id, exc_info=exc)
-        let_go(error)
+    def fail(self, exc: Exception) -> None:
+        """End the job as Failed, unless it is over. Never raises. What is evaluated stays resident
+        as when it is cancelled, unless the state may be harmed."""
+        if self.ending is not None:
+            _log.error("%s was over when this failed", self.job.job_id, exc_info=exc)
+            return
+        try:
+            self._leave_session(exc)
+            self._pictures.take_back()
+        except Exception as another:  # as the root of a job's work
+            _log.error("%s was not left as it should", self.job.job_id, exc_info=another)
+        tokens = len(self.job.request.timeline) + len(self._ids)
+        hint = _HINTS[self.session.state_name is SessionState.POISONED]
+        error = error_of(self.job.job_id, exc, tokens, self._loaded, hint)
         self.ending = Failed(self.job.job_id, error, self.usage)
 
-    def _translated(self, exc: Exception) -> Ds4Error:
-        if isinstance(exc, Ds4Error):
-            return exc
-        if is_no_memory(exc):
-            tokens = len(self.job.request.timeline) + len(self._ids)
-            needed = self._loaded.model.kv_bytes(tokens)
-            error: EngineError = OutOfMemory(
-                f"A state of {tokens:,} tokens", needed, self._loaded.available_bytes()
-            )
-        else:
-            error = EngineError(
-                f"The engine failed at work: {type(exc).__name__}: {exc}",
-                "The next request starts from nothing; the log has the details.",
-            )
-        error.__cause__ = exc
-        return error
+    def _leave_session(self, exc: Exception) -> None:
+        session = self.session
+        session.forget_plan()
+        if session.state_name is SessionState.POISONED:
+            return
+        if not session.is_sound or self._has_bad_logits():
+            session.poison(f"a job failed: {type(exc).__name__}: {exc}")
+        elif self._prefill is not None:
+            self._prefill.close()
+            session.end_turn()
+
+    def _has_bad_logits(self) -> bool:
+        """Whether the model's last step gave none that can be sampled from: nor can its rows be
+        trusted."""
+        return self._logits is not None and not np.isfinite(self._logits.max())
 
 
 def _detokenizer(request: GenerateRequest, tokenizer: Tokenizer) -> StreamDetokenizer:

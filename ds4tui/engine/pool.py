@@ -130,7 +130,6 @@ class Pool:
         )
         self._used = dict.fromkeys(range(1, loaded.sessions + 1), 0)
         self._live_bytes = 0
-        self._rows: dict[int, int] = {}  # by session number, after the last step
         self._promised: dict[int, int] = {}  # bytes that a session was admitted for last
         self._promised_bytes = 0  # of sessions at work, not allocated yet
         self.kv_bytes = dict.fromkeys(self._used, 0)  # by session number, after the last step
@@ -184,19 +183,6 @@ class Pool:
         if self._shares_room and live > self._live_bytes:
             self.memory.make_room(0)
         self._live_bytes = live
-        for session in self.sessions:
-            rows = len(session.timeline)
-            if rows > self._rows.get(session.number, 0):
-                self._make_way_for_growth(session, rows + 1)
-            self._rows[session.number] = rows
-
-    def _make_way_for_growth(self, session: Session, tokens: int) -> None:
-        """Where buffers are full they grow with the next token; if the device is short, what is
-        parked makes way before."""
-        needed = session.growth_bytes(tokens)
-        short = needed - self._loaded.available_bytes() if needed else 0
-        if short > 0 and self.memory.let_go(min(short, self.memory.nbytes)):
-            self._loaded.give_back()
 
     def store_the_rest(self) -> None:
         """The engine is closed: what is resident goes to disk, as far as the time allows."""
@@ -234,13 +220,20 @@ class Pool:
         held then. Raises OutOfMemory with both numbers, and nothing of the session has changed,
         when even that does not do.
         """
-        busy = set(busy)
+        try:
+            return self._admitted(session, wanted, outline, set(busy))
+        except BaseException:  # no plan is executed: none holds anything on disk
+            session.forget_plan()
+            raise
+
+    def _admitted(
+        self, session: Session, wanted: Timeline, outline: Outline, busy: set[int]
+    ) -> SyncPlan:
         self._count_promised(busy)
         if not self._can_ever_fit(session, wanted, busy):
             # Nothing makes way for what cannot be had.
             raise self._refusal(session, session.plan(wanted, outline, puts_away=False))
-        resting = [s for s in self.sessions if s is not session and s.number not in busy]
-        resting.sort(key=lambda s: self._used[s.number])
+        resting = self._resting(session, busy)
         plan = self._plan(session, wanted, outline)
         while plan.lacking_bytes and self._makes_way(session, plan, resting):
             self._loaded.give_back()
@@ -251,6 +244,48 @@ class Pool:
                 raise self._refusal(session, plan)
         self._promised[session.number] = self._loaded.model.kv_bytes(plan.prompt + 1)
         return plan
+
+    def admit_token(self, session: Session, busy: Iterable[int] = ()) -> None:
+        """Memory for one row more of a reply, before it is fed: where buffers are full they grow
+        with it. If the device is short, what no session at work needs makes way. Raises
+        OutOfMemory, and nothing of the session has changed, when that does not do."""
+        busy, tokens = set(busy), len(session.timeline) + 1
+        needed = session.growth_bytes(tokens)
+        if not needed:
+            return
+        self._count_promised(busy)
+        resting = self._resting(session, busy)
+        while needed > self._available() and self._gives_way(needed - self._available(), resting):
+            self._loaded.give_back()
+        available = self._available()
+        if needed > available:
+            raise OutOfMemory(f"A state of {tokens:,} tokens", needed, max(0, available))
+
+    def _gives_way(self, short: int, resting: list[Session]) -> bool:
+        """Whether something of all that is held has gone, or was parked to go next."""
+        vectors = self.images.nbytes if self.images is not None else 0
+        if self.images is not None:
+            self.images.shrink_to(max(0, vectors - short))
+            if self.images.nbytes < vectors:
+                return True
+        held = self.memory.nbytes
+        return (held > 0 and self.memory.let_go(min(short, held))) or self._parks(resting)
+
+    def _parks(self, resting: list[Session], uses: Collection[int] = ()) -> bool:
+        """Whether one of `resting` was parked, if there is room for that; nothing of `uses`."""
+        while resting:
+            other = resting.pop(0)
+            if other.kv_bytes and -other.number not in uses:
+                if self.storing is not None:
+                    self.storing.before_loss(other)
+                other.clear("another session needs its memory")
+                return True
+        return False
+
+    def _resting(self, session: Session, busy: Collection[int]) -> list[Session]:
+        """The others that are not at work, the one that was used longest ago first."""
+        resting = [s for s in self.sessions if s is not session and s.number not in busy]
+        return sorted(resting, key=lambda s: self._used[s.number])
 
     def _count_promised(self, busy: Collection[int]) -> None:
         """What sessions at work were admitted for and have not allocated yet is not there for
@@ -275,13 +310,8 @@ class Pool:
             return True
         if plan.put_away_bytes:
             return self.memory.let_go(plan.lacking_bytes, plan.uses, plan.worth_ms)
-        while resting:
-            other = resting.pop(0)
-            if other.kv_bytes and -other.number not in plan.uses:
-                if self.storing is not None:
-                    self.storing.before_loss(other)
-                other.clear("another session needs its memory")
-                return True
+        if self._parks(resting, plan.uses):
+            return True
         gone = self.memory.let_go(plan.lacking_bytes, plan.uses)
         return gone or (0 < short and self.memory.let_go(short, plan.uses))
 

@@ -166,6 +166,17 @@ class Session:
         """Bytes that are allocated for the state."""
         return self._state.nbytes if self._state is not None else 0
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether the state holds the rows of the timeline and no others, as its name says. What
+        fails inside a step or a rebuild poisons; after a fault beside them this tells whether
+        the state can be gone on with."""
+        rows, name = len(self._timeline), self._name
+        lengths = {layer.length for layer in getattr(self._state, "layers", ())}
+        is_held = lengths <= {rows} and (self._state is not None or not rows)
+        is_empty = name in (SessionState.EMPTY, SessionState.POISONED)
+        return is_held and (name is SessionState.PREFILLING or is_empty == (not rows))
+
     def snapshots_at(self) -> tuple[int, ...]:
         """Where the snapshots stand that are held of what is resident, ascending."""
         return self._memory.snapshots_of(self._timeline) if self.needs_snapshots else ()
@@ -223,6 +234,11 @@ class Session:
         if holds:
             self._hold(plan)
         return plan
+
+    def forget_plan(self) -> None:
+        """The last plan will not be executed: what it held on disk may go."""
+        self._planned = None
+        self._held.close()
 
     def sync(
         self, wanted: Timeline, plan: SyncPlan | None = None, outline: Outline = ()
@@ -299,9 +315,11 @@ class Session:
     def poison(self, reason: str) -> None:
         """Give the state up: nothing of it is used again, its memory is free at once."""
         _log.warning("session poisoned: %s", reason)
-        self._branch().give_up(self._memory, 0, Cause.SESSION_POISONED)
-        self._poison = reason
-        self._forget(SessionState.POISONED)
+        try:
+            self._branch().give_up(self._memory, 0, Cause.SESSION_POISONED)
+        finally:  # whatever could not be written down
+            self._poison = reason
+            self._forget(SessionState.POISONED)
 
     # -- planning ------------------------------------------------------------------------------
 

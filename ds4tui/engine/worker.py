@@ -14,7 +14,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -31,7 +32,7 @@ from ds4tui.engine.session import Session
 from ds4tui.engine.stats import EngineStats
 from ds4tui.engine.stopping import stoppable
 from ds4tui.errors import EngineClosed, EngineError
-from ds4tui.events import Failed, Listener, Queued
+from ds4tui.events import Failed, Finished, Listener, Queued
 
 __all__ = ["Engine", "LoadedModel"]
 
@@ -53,9 +54,10 @@ class Engine:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._schedule: Schedule[Job] = Schedule()
         self._at_work: Schedule[Generation] = Schedule()  # one a session at most
+        self._unended: dict[Job, None] = {}  # all that were accepted, in order
         self._may_begin = False  # something has changed since waiting jobs were last looked at
         self._disk: DiskTier | None = None  # once loaded
-        self._is_disk_changed = False  # since it was last told
+        self._is_untold = False  # something has changed that the stats do not say
         self._stats = EngineStats()
         self._numbers = itertools.count(1)
         self._thread = threading.Thread(target=self._run, name="ds4tui-engine", daemon=True)
@@ -153,7 +155,7 @@ class Engine:
             self._serve(loaded, pool, books)
             self._shut_down()
             pool.store_the_rest()
-        except Exception as exc:  # the root of the thread: only a fault of ours gets here
+        except BaseException as exc:  # the root of the thread: only a fault of ours gets here
             _log.exception("the engine stopped")
             self._give_up(EngineClosed(f"The engine stopped: {type(exc).__name__}: {exc}"))
         finally:
@@ -185,14 +187,16 @@ class Engine:
         while True:
             is_idle = not len(self._at_work) and not len(self._schedule)
             is_storing = pool.storing is not None and pool.storing.is_pending
-            if is_idle and self._is_disk_changed and not is_storing:
-                self._look_again(books)
+            if is_idle and self._is_untold and not is_storing:
+                with self._going_on("looking at what is held"):
+                    self._look_again(books)
+                self._is_untold = False  # also where that failed: it is not tried for ever
             self._obey_calls(may_block=is_idle and not is_storing)
             if self._is_closing:
                 return
             self._begin_jobs(loaded, pool, books)
             if len(self._at_work):
-                self._work_on(self._at_work.take(), pool, books)
+                self._work_on(pool, books)
             elif pool.storing is not None and is_storing:
                 pool.storing.idle()
 
@@ -200,11 +204,16 @@ class Engine:
         """Give sessions to the jobs that wait, as far as these find one that rests."""
         while self._may_begin and len(self._schedule):
             busy = {work.session.number: work.as_busy for work in self._at_work.in_order()}
-            found: dict[Job, Session] = {}
+            found: dict[Job, Session | Exception] = {}
 
             def finds_session(job: Job) -> bool:
+                """Also if that cannot be told: then it is over."""
                 request = job.request
-                session = pool.route(request.timeline, request.outline, busy)  # noqa: B023
+                try:
+                    session = pool.route(request.timeline, request.outline, busy)  # noqa: B023
+                except Exception as exc:  # the root of a job's beginning
+                    found[job] = exc  # noqa: B023
+                    return True
                 if session is not None:
                     found[job] = session  # noqa: B023
                 return session is not None
@@ -212,17 +221,48 @@ class Engine:
             job = self._schedule.take_ready(finds_session)
             if job is None:
                 break
-            work = Generation(job, found[job], loaded, pool)
-            pool.begin(work.session)
-            books.begun(work)
-            if pool.storing is not None:
-                pool.storing.begun(work.session, books.what(work.session))
-            self._at_work.add(work, job.request.origin)
+            self._begin(job, found[job], loaded, pool, books)
         self._may_begin = False
 
-    def _work_on(self, work: Generation, pool: Pool, books: Books) -> None:
-        """One step of a job, which is at the end of those at work then, or over."""
-        others = self._at_work.in_order()
+    def _begin(
+        self, job: Job, found: Session | Exception, loaded: LoadedModel, pool: Pool, books: Books
+    ) -> None:
+        """Put a job to work in the session that was found for it, or end it."""
+        try:
+            if isinstance(found, Exception):
+                raise found
+            work = Generation(job, found, loaded, pool)
+            pool.begin(found)
+            books.begun(work)
+            if pool.storing is not None:
+                pool.storing.begun(found, books.what(found))
+            self._at_work.add(work, job.request.origin)
+        except Exception as exc:  # the root of a job's beginning
+            self._tell_queued()
+            self._end(job, job.failed(exc, loaded))
+
+    def _work_on(self, pool: Pool, books: Books) -> None:
+        """One step of a job, which is at the end of those at work then, or over. What fails beside
+        its work costs this job at most."""
+        work = self._at_work.take()
+        was_decoding = work.is_decoding
+        self._at_work.add(work, work.job.request.origin)
+        try:
+            self._step(work, pool, books)
+            if work.ending is None:
+                self._publish(work, books)
+        except Exception as exc:  # the root of a job's work
+            work.fail(exc)
+        self._may_begin |= _may_let_others_begin(work, was_decoding)
+        if work.ending is not None:
+            self._at_work.remove(work)
+            with self._going_on("telling of a job that is over"):
+                self._publish(work, books)
+                self._count(work, pool)
+            self._end(work.job, work.ending)  # last: who hears it may look at the stats at once
+
+    def _step(self, work: Generation, pool: Pool, books: Books) -> None:
+        others = [other for other in self._at_work.in_order() if other is not work]
         is_shared = any(o.is_decoding or o.job.request.origin == "person" for o in others)
         work.was_shared |= bool(others)
         was_decoding, decision = work.is_decoding, work.decision
@@ -242,24 +282,25 @@ class Engine:
             books.looked_at_memory()
         pool.stepped()
         books.note_memory()
-        if work.ending is None:
-            self._at_work.add(work, work.job.request.origin)
-        self._may_begin |= _may_let_others_begin(work, was_decoding)
-        self._publish(work, books)
-        if work.ending is not None:
-            self._count(work, pool)
-            work.job.end(work.ending)  # last: who hears it may look at the stats at once
 
     def _disk_changed(self) -> None:
-        self._is_disk_changed = True
+        self._is_untold = True
 
     def _look_again(self, books: Books) -> None:
-        """What was stored meanwhile is told."""
-        self._is_disk_changed = False
+        """What was stored meanwhile is told, and what could not be told before."""
         books.looked_at_memory()
         books.looked_at_conversations()
         books.note_memory()
-        self._stats = replace(self._stats, **books.fields(()))
+        self._stats = replace(self._stats, state="idle", job_id="", origin="", **books.fields(()))
+
+    @contextmanager
+    def _going_on(self, what: str) -> Iterator[None]:
+        """A fault of ours in what only tells ends nothing: it is told later."""
+        try:
+            yield
+        except Exception:  # the root of what is told
+            _log.exception("%s failed", what)
+            self._is_untold = True
 
     def _obey_calls(self, may_block: bool) -> None:
         try:
@@ -270,10 +311,11 @@ class Engine:
             return
 
     def _accept(self, job: Job) -> None:
+        self._unended[job] = None
         place = self._schedule.add(job, job.request.origin)
         ahead = max(0, place + len(self._at_work) - (self._session_count - 1))
         self._may_begin = True
-        self._stats = replace(self._stats, queued_jobs=len(self._schedule))
+        self._tell_queued()
         job.emit(Queued(job.job_id, ahead))
         if job.is_cancelled:
             self._drop_waiting(job)
@@ -281,8 +323,16 @@ class Engine:
     def _drop_waiting(self, job: Job) -> None:
         """A cancelled job that waits ends at once; one at work ends at its next step."""
         if self._schedule.remove(job):
+            self._tell_queued()
+            self._end(job, job.cancelled())
+
+    def _tell_queued(self) -> None:
+        with self._going_on("telling of the queue"):
             self._stats = replace(self._stats, queued_jobs=len(self._schedule))
-            job.end_unstarted()
+
+    def _end(self, job: Job, ending: Finished | Failed) -> None:
+        job.end(ending)
+        self._unended.pop(job, None)
 
     def _publish(self, work: Generation, books: Books) -> None:
         active_bytes, peak_bytes = self._memory_use()
@@ -310,33 +360,32 @@ class Engine:
         if not work.was_shared:
             pool.measured(work.usage)
         if not len(self._at_work):
-            self._is_disk_changed = self._disk is not None
+            self._is_untold = self._disk is not None
             stats = replace(stats, state="idle", job_id="", origin="")
-            stats = replace(stats, is_storing=self._is_disk_changed)
+            stats = replace(stats, is_storing=self._is_untold)
         prefill = stats.prefill
         self._stats = replace(stats, prefill=replace(prefill, eta_s=0.0) if prefill else None)
 
     def _shut_down(self) -> None:
         """Closed as asked: everything ends as cancelled."""
-        for work in self._taken_off():
+        while len(self._at_work):
+            work = self._at_work.take()
             work.job.cancel()
             work.step(1)
             if work.ending is not None:
-                work.job.end(work.ending)
+                self._end(work.job, work.ending)
         self._close_books(EngineClosed("The engine is closed."))
-        for job in self._schedule.in_order():
-            job.end_unstarted()
+        for job in tuple(self._unended):
+            self._end(job, job.cancelled())
 
     def _give_up(self, error: Exception) -> None:
         """There is no model to work with: everything fails with the reason."""
-        for work in self._taken_off():
-            work.job.end(Failed(work.job.job_id, error))
-        self._close_books(error)
-        for job in self._schedule.in_order():
-            job.end(Failed(job.job_id, error))
-
-    def _taken_off(self) -> list[Generation]:
-        return [self._at_work.take() for _ in range(len(self._at_work))]
+        self._at_work = Schedule()  # with what they held of the model
+        try:
+            self._close_books(error)
+        finally:  # whatever else fails: nobody waits for ever
+            for job in tuple(self._unended):
+                self._end(job, Failed(job.job_id, error))
 
     def _close_books(self, error: Exception) -> None:
         with self._lock:  # after this no job gets into the queue

@@ -1,6 +1,7 @@
 """What is put away and what goes where room is short, and that it is what was said."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from ds4tui.cache import memory_tier
 from ds4tui.cache.candidates import covered_to
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.offers import HOLDER_LIVE, HeldRows, Rates
 from ds4tui.cache.plan import SyncPlan
@@ -215,10 +217,65 @@ def test_what_is_parked_makes_way_before_a_reply_grows_into_it() -> None:
     session = pool.sessions[0]
     assert pool.memory.parked_tokens == 150
     for token in range(20):
+        pool.admit_token(session)
         session.append(token)
-        pool.stepped()
         assert pool._loaded.available_bytes() >= 0
     assert pool.memory.parked_tokens == 0 and notes(pool) == [("evicted", 150)]
+
+
+def test_resting_sessions_make_way_before_a_reply_is_refused_those_at_work_do_not() -> None:
+    pool = pool_of(2000, sessions=3)
+    on_device(pool, 311)
+    for number, ids in enumerate(([1, 2, 3] * 30, [4, 5] * 50, [6, 7, 8] * 40), start=1):
+        asked(pool, ids, number)
+    first, second, third = pool.sessions
+    on_device(pool, 310)
+    pool.admit_token(first, busy=[3])
+    assert (len(first.timeline), len(second.timeline), len(third.timeline)) == (90, 0, 120)
+    assert notes(pool) == [("evicted", 100)]
+    on_device(pool, 210)
+    with pytest.raises(OutOfMemory) as raised:
+        pool.admit_token(first, busy=[3])
+    assert (raised.value.needed_bytes, raised.value.available_bytes) == (ROW, 0)
+    assert (len(first.timeline), first.state_name) == (90, "READY")
+    pool.admit_token(first)
+    assert len(third.timeline) == 0
+
+
+def test_what_a_session_at_work_was_promised_is_not_there_for_a_reply() -> None:
+    pool = pool_of(2000, sessions=2)
+    on_device(pool, 301)
+    first, second = pool.sessions
+    asked(pool, SHORT)
+    wanted = Timeline.of(range(2000, 2149))
+    pool.admitted(second, wanted, (), busy=[1])
+    on_device(pool, 300)
+    pool.admit_token(first)
+    with pytest.raises(OutOfMemory):
+        pool.admit_token(first, busy=[2])
+
+
+@pytest.mark.parametrize("rows", [100, 700])
+def test_a_refused_prompt_holds_nothing_on_disk(tmp_path: Path, rows: int) -> None:
+    """Because it can never fit, and because something at work leaves too little."""
+    disk = DiskTier(tmp_path, 1 << 26, b"fake", floor_bytes=0)
+    pool = pool_of(2000, sessions=2, disk=disk)
+    assert pool.storing is not None
+    asked(pool, LONG)
+    first = pool.sessions[0]
+    pool.storing.stepped(first, 1.0, is_prefilled=True, is_over=True)
+    while pool.storing.is_pending:
+        pool.storing.idle()
+    assert disk.flush(20.0)
+    first.clear("as a test", park=False)
+    on_device(pool, rows)
+    if rows > 100:
+        asked(pool, range(1000, 1200), number=2)
+    assert first.plan(Timeline.of(LONG)).uses and disk._keeper.uses.held
+    with pytest.raises(OutOfMemory):
+        pool.admitted(first, Timeline.of(LONG), (), busy=[2])
+    assert not disk._keeper.uses.held
+    assert disk.close(5.0)
 
 
 def test_what_a_cleared_session_held_is_noted_and_told_to_who_comes_back() -> None:
