@@ -340,6 +340,11 @@ class DiskTier:
         self._tally.fault("engine")
         self._tally.note("failed", f"nothing more is stored: {why}")
 
+    def not_kept(self, why: str) -> None:
+        """Something that was to be stored could not be handed over this time."""
+        self._tally.fault("no memory")
+        self._tally.note("refused", why)
+
     def drain_notes(self) -> tuple[CacheNote, ...]:
         """What happened since the last call, oldest first."""
         return self._tally.drain_notes()

@@ -10,12 +10,14 @@ the rest. What is stored already is never copied.
       when the job has ended, all of it. What memory lets go of is stored before, what is left
       when the engine closes as far as the deadline allows.
   (4) Conversations below MIN_TOKENS are not stored: they are computed again as quickly.
-  (5) Storing never harms: what fails is logged and told, and no more is stored.
+  (5) Storing never harms: what fails is logged and told, and no more is stored. Where there was no
+      memory for a copy, that is told too, and the next step tries again.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +27,7 @@ from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import Held, MemoryTier
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.disk_arrays import host_rows, host_snapshot
+from ds4tui.engine.no_memory import is_no_memory
 from ds4tui.engine.session import Session, SessionState
 
 _log = logging.getLogger(__name__)
@@ -93,7 +96,7 @@ class Storing:
         self._shelves = {session.number: _Shelf() for session in sessions}
         self.failed = ""  # why nothing more is stored
         self._credit_s = 0.0
-        self._swept: set[int] = set()
+        self._swept: set[int] = set()  # of what memory holds, that which was looked at
         memory.lets_go = self._let_go
 
     def begun(self, session: Session, what: str) -> None:
@@ -106,10 +109,8 @@ class Storing:
         """A step that took so long is done; its prompt is evaluated whole, its job has ended."""
         if self.failed:
             return
-        try:
+        with self._harmless(session):
             self._want(session, is_prefilled, is_over)
-        except Exception as exc:  # as `_one`
-            self._fail(exc)
         self._credit_s = min(self._credit_s + SHARE * seconds, IDLE_SLICE_S)
         while self._credit_s > 0:
             began = time.perf_counter()
@@ -128,18 +129,21 @@ class Storing:
         while time.perf_counter() < until and self._one(_WAIT_S):
             pass
         if not self.is_pending:
-            self._sweep(lambda: 0.0)
-            self._disk.tidy()
+            with self._harmless():
+                self._sweep(lambda: 0.0)
+                self._disk.tidy()
 
     def finish(self, deadline_s: float) -> None:
         """Copy all that is resident and not stored, as far as the deadline allows."""
         until = time.monotonic() + deadline_s
         for session in self._sessions:
-            self._want(session, is_prefilled=True, is_over=True)
-            self._shelves[session.number].why = "ds4tui ends"
+            with self._harmless(session):
+                self._want(session, is_prefilled=True, is_over=True)
+                self._shelves[session.number].why = "ds4tui ends"
         while time.monotonic() < until and self._one(_WAIT_S):
             pass
-        self._sweep(lambda: max(0.0, until - time.monotonic()))
+        with self._harmless():
+            self._sweep(lambda: max(0.0, until - time.monotonic()))
 
     def before_loss(self, session: Session) -> None:
         """The live state is about to be given up."""
@@ -177,27 +181,44 @@ class Storing:
         return shelf
 
     def _is_due(self, session: Session) -> bool:
-        shelf = self._shelf(session)
-        is_snapshot_due = session.needs_snapshots and shelf.snapshot_due > shelf.snapshot_at
-        return shelf.due > shelf.stored or is_snapshot_due
+        with self._harmless(session):
+            shelf = self._shelf(session)
+            is_snapshot_due = session.needs_snapshots and shelf.snapshot_due > shelf.snapshot_at
+            return shelf.due > shelf.stored or is_snapshot_due
+        return False
 
     # -- one piece of it -----------------------------------------------------------------------
 
     def _one(self, wait_s: float) -> bool:
         """Copy one layer of one page, or store what is copied; False if nothing is due, or
         nothing can be done now."""
-        if self.failed:
-            return False
-        try:
-            return any(self._piece(session, wait_s) for session in self._sessions)
-        except Exception as exc:  # the root of this work
-            self._fail(exc)
-            return False
+        for session in self._sessions:
+            with self._harmless(session):
+                if not self.failed and self._piece(session, wait_s):
+                    return True
+        return False
 
-    def _fail(self, exc: Exception) -> None:
-        _log.error("nothing more is stored on disk", exc_info=exc)
-        self.failed = f"{type(exc).__name__}: {exc}"
-        self._disk.give_up(self.failed)
+    @contextmanager
+    def _harmless(self, session: Session | None = None) -> Iterator[None]:
+        """What fails in it is the end of storing; where it was memory that could not be had, of
+        what was on its way from `session` only."""
+        try:
+            yield
+        except Exception as exc:  # the root of this work
+            if is_no_memory(exc):
+                self._not_kept(exc, session)
+            else:
+                _log.error("nothing more is stored on disk", exc_info=exc)
+                self.failed = f"{type(exc).__name__}: {exc}"
+                self._disk.give_up(self.failed)
+
+    def _not_kept(self, exc: Exception, session: Session | None) -> None:
+        _log.warning("not stored on disk: %s", exc or "no memory")
+        self._disk.not_kept("there was no memory for a copy")
+        if session is not None:
+            shelf = self._shelves[session.number]
+            shelf.snapshot = None
+            self._give_up(shelf, f"rows from {shelf.stored} on, for now")
 
     def _piece(self, session: Session, wait_s: float) -> bool:
         shelf = self._shelf(session)
@@ -304,28 +325,33 @@ class Storing:
 
     def _sweep(self, wait: Wait) -> None:
         """Store parked branches and segments that are not stored yet."""
-        for held in self._memory.holders():
-            if held.holder_id not in self._swept:
+        holders = self._memory.holders()
+        self._swept &= {held.holder_id for held in holders}
+        for held in holders:
+            if held.holder_id not in self._swept and self._store_held(
+                held, "it rests in memory only", wait
+            ):
                 self._swept.add(held.holder_id)
-                self._store_held(held, "it rests in memory only", wait)
 
     def _let_go(self, held: Held) -> None:
         """Memory lets go of a branch: what of it is not stored is, as far as the queue takes it."""
         self._store_held(held, "memory lets it go", _before_loss)
 
-    def _store_held(self, held: Held, why: str, wait: Wait) -> None:
-        if held.kind in ("parked", "segment") and len(held.timeline) >= MIN_TOKENS:
-            self._store_whole(held.timeline, held.start, held.handle, "", why, wait)
+    def _store_held(self, held: Held, why: str, wait: Wait) -> bool:
+        if held.kind not in ("parked", "segment") or len(held.timeline) < MIN_TOKENS:
+            return True
+        return self._store_whole(held.timeline, held.start, held.handle, "", why, wait)
 
     def _store_whole(
         self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait: Wait
-    ) -> None:
+    ) -> bool:
+        """False if it should be tried again: there was no memory for it now."""
         if self.failed:
-            return
-        try:
+            return True
+        with self._harmless():
             self._put_whole(timeline, first, source, what, why, wait)
-        except Exception as exc:  # as `_one`
-            self._fail(exc)
+            return True
+        return bool(self.failed)
 
     def _put_whole(
         self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait: Wait

@@ -12,13 +12,13 @@ from ds4tui.cache import kvkeeper
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.timeline import Timeline
-from ds4tui.engine import pool, worker
+from ds4tui.engine import disk_store, jobs, pool, worker
 from ds4tui.engine.disk_store import MIN_TOKENS, Storing
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import GenerateRequest, SamplingParams
 from ds4tui.engine.stats import EngineStats
 from ds4tui.engine.worker import Engine
-from ds4tui.events import Decision, Finished
+from ds4tui.events import Decision, Failed, Finished
 from ds4tui.tui.model_slot import ModelSlot
 from tests.engine.histories import FakeRig, drain
 from tests.fake_model import ByteTokenizer, FakeModel
@@ -53,13 +53,17 @@ class Desk:
     def ask(self, prompt: list[int]) -> tuple[tuple[int, ...], list[Decision]]:
         """The reply, and how the engine got to the prompt: one decision more for each record
         that was of no use."""
+        log = self.heard(prompt)
+        ending = log.wait_end()
+        assert isinstance(ending, Finished), ending
+        return ending.token_ids, log.of_type(Decision)
+
+    def heard(self, prompt: list[int]) -> EventLog:
         log = EventLog()
         sampling = SamplingParams(temperature=0.0, max_tokens=REPLY_TOKENS)
         request = GenerateRequest(Timeline.of(prompt), sampling, "agent", frozenset())
         assert self.engine.submit(request, log).wait(60)
-        ending = log.wait_end()
-        assert isinstance(ending, Finished), ending
-        return ending.token_ids, log.of_type(Decision)
+        return log
 
     def is_stored(self, ids: list[int]) -> bool:
         timeline = Timeline.of(ids)
@@ -192,6 +196,109 @@ def test_storing_that_fails_is_told_and_the_engine_goes_on(
     assert desk.told.disk is not None and desk.told.disk.failed == "ValueError: no such rows"
     assert any("nothing more is stored" in note.text for note in desk.told.notes)
     assert desk.ask(PROMPT)[0] == reply
+
+
+class Lack:
+    """`owner.name` raises so many times, then it is itself."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str, *errors: Exception):
+        original, self.errors = getattr(owner, name), list(errors)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self.errors:
+                raise self.errors.pop()
+            return original(*arguments, **named)
+
+        patch.setattr(owner, name, call)
+
+
+def no_memory(desk: Desk) -> int:
+    told = desk.told.disk
+    return dict(told.faults).get("no memory", 0) if told is not None else 0
+
+
+@pytest.mark.parametrize(
+    ("copied", "error"),
+    [
+        ("host_rows", MemoryError()),
+        ("host_rows", RuntimeError("[malloc] Unable to allocate 64 bytes.")),
+        ("host_snapshot", MemoryError()),
+    ],
+)
+def test_without_memory_for_a_copy_storing_goes_on_with_the_next_turn(
+    folder: Path, copied: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lack = Lack(monkeypatch, disk_store, copied, error)
+    desk = Desk(folder, layer_types=(FakeLayer, RecurrentLayer))
+    reply, _ = desk.ask(PROMPT)
+    wait_until(lambda: no_memory(desk) == 1)
+    assert not lack.errors
+    longer = [*PROMPT, *reply, 5, 6]
+    reply, _ = desk.ask(longer)
+    resident = [*longer, *reply[:-1]]
+    wait_until(lambda: desk.is_stored(resident))
+    wait_until(lambda: desk.disk.has_snapshot(Timeline.of(resident)))
+    assert desk.told.disk is not None and not desk.told.disk.failed
+    assert any("no memory for a copy" in note.text for note in desk.told.notes)
+    desk.close()
+
+
+@pytest.mark.parametrize("asked", ["missing_from", "tidy"])
+def test_a_disk_that_cannot_be_asked_ends_storing_and_nothing_else(
+    desk: Desk, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.ask(PROMPT)
+    Lack(monkeypatch, desk.disk, asked, ValueError("a fault"))
+    desk.ask([*PROMPT, 1])
+    wait_until(lambda: bool(desk.told.disk and desk.told.disk.failed))
+    assert desk.ask([*PROMPT, 1, 2])[1][0].kept == len(PROMPT) + 1
+
+
+def storing_of(folder: Path, budget_bytes: int) -> tuple[Any, MemoryTier, Storing]:
+    memory = MemoryTier(budget_bytes)
+    session = FakeRig(context_tokens=4096).session(memory)
+    disk = DiskTier(folder, ROOMY_BYTES, b"fake", floor_bytes=0)
+    return session, memory, Storing(disk, memory, [session])
+
+
+def test_what_rests_in_memory_is_stored_once_there_is_memory_for_a_copy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _, storing = storing_of(folder, 1 << 20)
+    ids = [i % 40 for i in range(600)]
+    drain(session.sync(Timeline.of(ids)), 64)
+    session.clear("another one comes")
+    lack = Lack(monkeypatch, disk_store, "host_rows", MemoryError())
+    storing.idle()
+    assert not lack.errors and not storing._disk.missing_from(Timeline.of(ids))
+    storing.idle()
+    assert storing._disk.missing_from(Timeline.of(ids)) == 600
+    assert not storing.failed and storing._disk.close(5.0)
+
+
+def test_what_was_looked_at_is_forgotten_when_memory_lets_it_go(folder: Path) -> None:
+    session, memory, storing = storing_of(folder, 600 * 32)
+    for first in range(12):
+        drain(session.sync(Timeline.of([first, *range(20, 40)] * 14)), 64)
+        session.clear("another one comes")
+        storing.idle()
+        assert storing._swept <= {held.holder_id for held in memory.holders()}
+    assert storing._swept and storing._disk.close(5.0)
+
+
+def test_a_job_that_fails_before_its_plan_is_executed_holds_nothing_on_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(folder)
+    reply, _ = desk.ask(PROMPT)
+    desk.close()
+    desk = Desk(folder)
+    Lack(monkeypatch, jobs, "decision_of", ValueError("a fault"))
+    assert isinstance(desk.heard(PROMPT).wait_end(), Failed)
+    assert not desk.disk._keeper.uses.held
+    again, (decision,) = desk.ask(PROMPT)
+    assert again == reply and decision.kind == "load"
+    desk.close()
 
 
 def test_another_model_is_opened_when_the_folder_is_free(folder: Path) -> None:

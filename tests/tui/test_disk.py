@@ -110,7 +110,9 @@ def test_the_kv_panel_says_it_shortly() -> None:
     assert "a turn has ended" not in text  # no news for that panel
 
 
-@pytest.mark.parametrize("word", [*get_args(Fault), "queue full", "disk full", "over budget"])
+@pytest.mark.parametrize(
+    "word", [*get_args(Fault), "queue full", "no memory", "disk full", "over budget"]
+)
 def test_every_fault_has_its_sentence(word: str) -> None:
     assert disk_fault(word).meaning.lower() != f"{word}."
 
