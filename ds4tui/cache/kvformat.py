@@ -45,6 +45,7 @@ LOGITS = -1  # the layer under which the next token's logits are stored
 _TEXT_BYTES_MAX = 64 << 20
 IDENTITY_BYTES_MAX = 64
 _AXES_MAX = 8
+_LAYERS_MAX = 1 << 14  # readers make a list of them
 _SIZE_MAX = 1 << 40  # of one array's axis, and of a file: more is no record of ours
 
 RecordKind = Literal["page", "snapshot"]
@@ -235,6 +236,8 @@ def _head(fields: Any, ids: Ids) -> RecordHead:
         raise ValueError("neither a page nor a snapshot")
     start, end = _count(fields["start"]), _count(fields["end"])
     layer_count = _count(fields["layers"])
+    if layer_count > _LAYERS_MAX:
+        raise ValueError(f"{layer_count:,} layers")
     head = RecordHead(
         kind=cast(RecordKind, fields["kind"]),
         identity=bytes.fromhex(_string(fields["identity"])),

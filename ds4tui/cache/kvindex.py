@@ -7,9 +7,11 @@ Pins are not here: they must outlive it. Owned by whoever holds the folder's loc
 a time.
 """
 
+import errno
 import logging
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
@@ -22,11 +24,20 @@ from ds4tui.cache.kvtally import Tally
 _log = logging.getLogger(__name__)
 
 INDEX_NAME = "index.sqlite"
-INDEX_FILES = (INDEX_NAME, f"{INDEX_NAME}-wal", f"{INDEX_NAME}-shm", f"{INDEX_NAME}-journal")
+# Where a file of another's bears that name, which is never changed nor removed.
+_OTHER_NAME = "ds4tui-index.sqlite"
+INDEX_FILES = tuple(
+    name + ending
+    for name in (INDEX_NAME, _OTHER_NAME)
+    for ending in ("", "-wal", "-shm", "-journal")
+)
 
 # Stands in the header of every index that we made ("ds4k"): a foreign database is not read.
 _APPLICATION_ID = 0x6473346B
 _SCHEMA_VERSION = 1
+_SQLITE_MAGIC = b"SQLite format 3\0"
+# Where in sqlite's header (sqlite.org/fileformat.html) the schema's cookie and the id lie.
+_COOKIE, _ID = slice(40, 44), slice(68, 72)
 
 # The log goes into the database early: both count in the folder's budget.
 _CHECKPOINT_PAGES = 64
@@ -76,10 +87,9 @@ class IndexRow:
 class Index:
     """Every method raises sqlite3.Error when the database cannot be used."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the index of `folder`, made if it is not there. sqlite3.DatabaseError for a file
-        that is damaged or not ours, OSError if there can be none."""
-        path = folder / INDEX_NAME
+    def __init__(self, path: Path) -> None:
+        """Open the index at `path`, made if it is not there. sqlite3.DatabaseError for a file
+        that is damaged or of another version, OSError if there can be none."""
         # Made for its owner only; the log takes over the mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         # Explicit transactions; any thread, since the owner sees to it that it is one at a time.
@@ -215,24 +225,64 @@ class SteadyIndex:
 def open_index(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:
     """The index of `folder` with its rows, and what was wrong with it, in words; one that cannot
     be read is made anew. Raises sqlite3.Error or OSError if that cannot be done either."""
+    path = _our_path(folder)
+    is_beside = path.name != INDEX_NAME and not path.exists()
+    problem = f"{INDEX_NAME} is not ours and stays" if is_beside else ""
     try:
-        return _loaded(folder)
+        index, rows = _loaded(path)
+        return index, rows, problem
     except sqlite3.DatabaseError as exc:
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _NOT_ITS_FAULT:
             raise
         problem = str(exc)
-    for name in INDEX_FILES:
-        (folder / name).unlink(missing_ok=True)
-    index, rows, _ = _loaded(folder)
+    for ending in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    index, rows = _loaded(path)
     return index, rows, problem
+
+
+def _our_path(folder: Path) -> Path:
+    """Where the index is or may be made. OSError if all names are others' files."""
+    for name in (INDEX_NAME, _OTHER_NAME):
+        if _is_ours(folder / name):
+            return folder / name
+    raise FileExistsError(errno.EEXIST, f"{INDEX_NAME} and {_OTHER_NAME} are not ours")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether we made it, however damaged it is by now; or nothing is there. Tells by the header,
+    since to open a database may change it."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    with os.fdopen(opened, "rb") as file:
+        header = file.read(100) if stat.S_ISREG(os.fstat(opened).st_mode) else b"?"
+    if header[_ID] == _APPLICATION_ID.to_bytes(4, "big"):
+        return header.startswith(_SQLITE_MAGIC)
+    # One that was being made when its process was killed; what it has may be in its log.
+    is_blank = header.startswith(_SQLITE_MAGIC) and not any(header[_ID] + header[_COOKIE])
+    return not header or (is_blank and _is_blank(path))
+
+
+def _is_blank(path: Path) -> bool:
+    if not path.with_name(f"{path.name}-wal").exists():
+        return True
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            marks = db.execute("PRAGMA application_id").fetchone()[0]
+            is_empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
+            return marks == _APPLICATION_ID or (marks == 0 and is_empty)
+    except sqlite3.Error:
+        return False
 
 
 def read_index(folder: Path) -> dict[str, IndexRow]:
     """The rows of the index of `folder`, in which nothing is changed. sqlite3.Error if there is
     none that can be read."""
-    path = (folder / INDEX_NAME).absolute()
+    path = _our_path(folder).absolute()
     # Without a log nobody writes, and a reader of one that is not there would make it.
-    has_log = path.with_name(f"{INDEX_NAME}-wal").exists()
+    has_log = path.with_name(f"{path.name}-wal").exists()
     mode = "mode=ro" if has_log else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=1.0)) as db:
         marks = tuple(
@@ -253,10 +303,10 @@ def _rows(db: sqlite3.Connection) -> dict[str, IndexRow]:
     return rows
 
 
-def _loaded(folder: Path) -> tuple[Index, dict[str, IndexRow], str]:
-    index = Index(folder)
+def _loaded(path: Path) -> tuple[Index, dict[str, IndexRow]]:
+    index = Index(path)
     try:
-        return index, index.load(), ""
+        return index, index.load()
     except BaseException:
         index.close()
         raise

