@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import openai
 import pytest
 
 from ds4tui.agents import Agents
-from ds4tui.chat.ledger import ConversationLedger
-from ds4tui.chat.messages import Message
+from ds4tui.chat.ledger import Asked, ConversationLedger, ReplySoFar
+from ds4tui.chat.messages import Message, ToolCall
 from ds4tui.chat.store import ConversationStore
+from ds4tui.config import load_settings
+from ds4tui.opening import open_assistant
 from ds4tui.server.runner import ServerHandle
 from ds4tui.tui.messages import Question
 from tests.fakes import FakeAssistant
@@ -22,7 +25,7 @@ from tests.tui.harness import Driver, running
 class Shared(Driver):
     """The app, served, and an agent that asks it."""
 
-    assistant: FakeAssistant
+    assistant: Any
     agents: Agents
     store: ConversationStore
     url: str
@@ -37,22 +40,13 @@ class Shared(Driver):
             messages: Any = [{"role": roles[n % 2], "content": t} for n, t in enumerate(texts)]
             headers = {"User-Agent": "opencode/1.0"}
             reply = client.chat.completions.create(
-                model="fake", messages=messages, extra_headers=headers, **more
+                model="", messages=messages, extra_headers=headers, **more
             )
             return str(reply.choices[0].message.content)
 
     async def person(self, text: str) -> None:
         await self.ask(text)
         await self.answered()
-
-    @property
-    def evaluated(self) -> list[int]:
-        """Of each request that was decided, in order."""
-        return [n.evaluated for n in self.decisions]
-
-    @property
-    def decisions(self) -> list[Any]:
-        return list(self.assistant.stats.decisions)
 
     def shown(self, conversation_id: int) -> list[str]:
         return [m.message.text for m in self.store.load(conversation_id).path]
@@ -65,7 +59,7 @@ class Shared(Driver):
 
 @asynccontextmanager
 async def shared(
-    assistant: FakeAssistant, store: ConversationStore | None = None, **more: Any
+    assistant: Any, store: ConversationStore | None = None, **more: Any
 ) -> AsyncIterator[Shared]:
     store = store or ConversationStore.in_memory()
     agents = Agents(ConversationLedger(store))
@@ -152,6 +146,34 @@ async def test_an_agents_conversation_is_listed_opened_continued_and_known_as_it
         assert await on.say("agent says", "r1", "and I", "r2", "good") == "r3"
         await on.until(lambda: on.answers == ["r1", "r2", "r3"], "the agent went on")
         assert len(on.store.list()) == 1
+
+
+async def test_a_person_goes_on_with_an_agents_tools_in_the_prompt() -> None:
+    tool = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+    async with shared(FakeAssistant(numbered())) as on:
+        await on.say("agent", tools=[{"type": "function", "function": tool}])
+        await on.chat.open_conversation(1)
+        await on.person("mine")
+        usage = on.assistant.engine.jobs[-1].usage
+        assert usage.evaluated_tokens == 1 + 1 + 1 + len("mine") + 1 + 1
+
+
+async def test_calls_and_results_of_an_agent_are_shown() -> None:
+    store = ConversationStore.in_memory()
+    ledger = ConversationLedger(store)
+    call = ToolCall("c1", "read", '{"path": "a`b"}')
+    history = (
+        Message("user", "look"),
+        Message("assistant", "I look.", tool_calls=(call,)),
+        Message("tool", "nothing", tool_call_id="c1", name="read"),
+    )
+    ledger.note(ledger.join(Asked(history, "opencode", "fake")), ReplySoFar("It is empty."))
+    ledger.close()
+    async with running(FakeAssistant("Yes."), store=store) as on:
+        await on.chat.open_conversation(1)
+        await on.until(lambda: "It is empty." in on.answers, "the partial reply, too")
+        assert on.answers[0] == 'I look.\n\n`read({"path": "a\'b"})`'
+        assert on.questions == ["opencode\nlook", "opencode · result of read\nnothing"]
 
 
 async def test_an_agent_that_does_not_know_of_my_turn_hides_nothing() -> None:
@@ -245,3 +267,30 @@ async def test_what_serve_writes_in_another_process_is_seen(tmp_path: Path) -> N
     served.close()
     agents.close()
     headless.close()
+
+
+@pytest.mark.real_model
+async def test_the_real_model_evaluates_only_what_is_new_whoever_asks(
+    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DS4TUI_DEBUG")
+    flags: dict[str, Any] = {"temperature": 0.0, "max_tokens": 10}
+    settings = load_settings({**flags, "kv_disk": "off", "context_tokens": 2048})
+    assistant = await asyncio.to_thread(
+        open_assistant, str(smollm2_path), settings, lambda words: None
+    )
+    async with shared(assistant, **flags) as on:
+        await on.person("Name a colour.")
+        await on.person("Another one.")
+        told = [m.message.text for m in on.store.load(on.conversation_id).path]
+        third = await on.say(*told, "One more.", **flags)
+        await on.until(lambda: on.answers[-1] == third, "the agent's turn is shown")
+        await on.until(lambda: not on.chat._following.is_at_work, "it is taken in")
+        await on.person("And the last.")
+        path = on.store.load(on.conversation_id).path
+    usages = [m.stats["usage"] for m in path if m.stats]
+    assert [m.client for m in path] == [""] * 4 + ["opencode"] * 2 + [""] * 2
+    for before, usage in pairwise(usages):
+        resident = before["prompt_tokens"] + before["completion_tokens"] - 1
+        assert usage["cached_tokens"] == resident
+        assert usage["evaluated_tokens"] == usage["prompt_tokens"] - resident < 20

@@ -168,6 +168,8 @@ class ChatView(Vertical):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:
             return False
+        finally:
+            self._following.show(OpenChat())  # nobody reads along any more
         return True
 
     async def start_new(self) -> None:
