@@ -25,6 +25,7 @@ from textual.widgets import Footer
 
 from ds4tui.agents import Agents
 from ds4tui.assistant import ModelInfo
+from ds4tui.chat.finding import purge
 from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
@@ -163,6 +164,7 @@ class Ds4App(App[None], inherit_bindings=False):
         try:
             draft = await self._journal.ask(lambda store: store.take_draft())
             self.chat_view.restore(draft)
+            await self._journal.ask(purge)
             if self._continue_last:
                 latest = await self._journal.ask(lambda store: store.latest())
                 if latest is None:

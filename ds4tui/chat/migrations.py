@@ -121,6 +121,11 @@ def _agents(db: sqlite3.Connection) -> None:
     db.execute("CREATE INDEX messages_by_chain_key ON messages (chain_key)")
 
 
+def _deleted(db: sqlite3.Connection) -> None:
+    # When a conversation was taken out of the list, in seconds since the epoch; NULL: it was not.
+    db.execute("ALTER TABLE conversations ADD COLUMN deleted_at REAL")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
@@ -129,6 +134,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("0005_places_of_images", _places_of_images),
     ("0006_images_of_drafts", _images_of_drafts),
     ("0007_agents", _agents),
+    ("0008_deleted", _deleted),
 )
 
 

@@ -164,7 +164,7 @@ class ConversationStore:
     def latest(self) -> ConversationSummary | None:
         """The conversation used last among those that a person wrote in; None if there is none."""
         by_person = (
-            "WHERE EXISTS (SELECT 1 FROM messages p"
+            " AND EXISTS (SELECT 1 FROM messages p"
             " WHERE p.conversation_id = c.id AND p.client = '')"
         )
         found = self._listed(by_person, 1, 0)
@@ -342,7 +342,8 @@ class ConversationStore:
         with self._reading() as db:
             rows = db.execute(
                 "SELECT c.id, c.title, c.model, count(m.id), c.updated_at, c.origin, c.client"
-                f" FROM conversations c JOIN messages m ON m.conversation_id = c.id {which}"
+                " FROM conversations c JOIN messages m ON m.conversation_id = c.id"
+                f" WHERE c.deleted_at IS NULL{which}"
                 " GROUP BY c.id ORDER BY c.updated_at DESC, c.id DESC LIMIT ? OFFSET ?",
                 (limit, offset),
             ).fetchall()

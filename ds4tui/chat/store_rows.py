@@ -91,9 +91,10 @@ def insert(
 
 
 def touch(db: sqlite3.Connection, conversation_id: int) -> None:
-    """The conversation was used now."""
+    """The conversation was used now, which brings it back if it was deleted."""
     db.execute(
-        "UPDATE conversations SET updated_at = ? WHERE id = ?", (time.time(), conversation_id)
+        "UPDATE conversations SET updated_at = ?, deleted_at = NULL WHERE id = ?",
+        (time.time(), conversation_id),
     )
 
 

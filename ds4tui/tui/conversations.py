@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from textual.screen import Screen
 
+from ds4tui.chat.finding import delete, find, restore
 from ds4tui.chat.store import Conversation
 from ds4tui.chat.transfer import added, as_markdown, as_openai, from_openai
 from ds4tui.errors import UsageError
@@ -47,9 +48,33 @@ class Conversations:
         if not found:
             self._host.notify("There are no conversations yet.")
             return
-        chosen = await self._host.push_screen_wait(ResumeScreen(found))
-        if chosen is not None:
-            await self._host.chat_view.open_conversation(chosen)
+        chosen = await self._host.push_screen_wait(ResumeScreen(found, self))
+        if chosen is None:
+            return
+        view = self._host.chat_view
+        await view.open_conversation(chosen)
+        if view.chat.path:
+            cost = await view.branches.forecast(view.chat)
+            self._host.notify(wording.resumed(wording.forecast_words(cost)))
+
+    # What the list of them asks
+
+    async def find(self, words: str) -> dict[int, str]:
+        return await self._journal.ask(lambda store: find(store, words))
+
+    async def rename(self, conversation_id: int, title: str) -> None:
+        view = self._host.chat_view
+        await self._journal.ask(lambda store: store.rename(conversation_id, title))
+        if view.chat.id == conversation_id:
+            view.rename(title)
+
+    async def delete(self, conversation_id: int) -> None:
+        await self._journal.ask(lambda store: delete(store, conversation_id))
+
+    async def restore(self, conversation_id: int) -> None:
+        await self._journal.ask(lambda store: restore(store, conversation_id))
+
+    # Files
 
     async def export(self, name: str) -> None:
         """Write what is shown to a file that does not exist yet: Markdown with its pictures beside

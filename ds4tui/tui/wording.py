@@ -113,6 +113,11 @@ def taken_in(count: int) -> str:
     )
 
 
+def resumed(cost: str) -> str:
+    """After a stored conversation was opened."""
+    return f"Resumed. The next question {cost}." if cost else "Resumed."
+
+
 def branch_shown(cost: str) -> str:
     """After another branch was gone to."""
     done = "Another branch is shown."

@@ -88,3 +88,61 @@ async def test_files_that_cannot_be_used_are_told(tmp_path: Path, line: str, wor
 def test_names_of_files_are_made_of_titles() -> None:
     assert file_stem("What's up? /etc/../x") == "What-s-up-etc-x"
     assert file_stem("…") == "conversation" and len(file_stem("word " * 100)) <= 60
+
+
+def listed() -> ConversationStore:
+    store = ConversationStore.in_memory()
+    for title, said in (("alpha", "about zebras"), ("beta", "about lions")):
+        chat = store.create(title).id
+        asked = store.add_message(chat, None, Message("user", title))
+        store.set_leaf(chat, store.add_message(chat, asked, Message("assistant", said)))
+    return store
+
+
+def titles(on: Driver) -> list[str]:
+    lines = on.screen_text().splitlines()
+    return [name for name in ("alpha", "beta", "gamma") if any(f" {name} " in li for li in lines)]
+
+
+async def test_a_conversation_is_found_by_what_was_said_in_it_and_its_cost_is_told() -> None:
+    async with running(store=listed()) as on:
+        await on.press("ctrl+r")
+        await on.until(lambda: titles(on) == ["alpha", "beta"])
+        await on.type("ZEBRAS")
+        await on.until(lambda: titles(on) == ["alpha"] and "about zebras" in on.screen_text())
+        await on.press("enter")
+        await on.until(lambda: on.answers == ["about zebras"])
+        await on.until(lambda: any("Resumed. The next question" in toast for toast in on.toasts))
+
+
+async def test_a_conversation_is_renamed_in_the_list() -> None:
+    store = listed()
+    async with running(store=store, continue_last=True) as on:
+        await on.until(lambda: on.answers == ["about lions"])
+        await on.press("ctrl+r")
+        await on.until(lambda: titles(on) == ["alpha", "beta"])
+        await on.press("f2", "end", "ctrl+u")
+        await on.type("gamma")
+        await on.press("enter")
+        await on.until(lambda: titles(on) == ["alpha", "gamma"])
+        await on.press("f2", "escape")
+        await on.until(lambda: len(on.app.screen_stack) == 2)
+        await on.press("escape")
+        await on.until(lambda: len(on.app.screen_stack) == 1)
+        assert {c.title for c in store.list()} == {"alpha", "gamma"}
+        await on.until(lambda: "gamma" in on.screen_text())
+
+
+async def test_a_deleted_conversation_comes_back_by_undo() -> None:
+    store = listed()
+    async with running(store=store) as on:
+        await on.press("ctrl+r")
+        await on.until(lambda: titles(on) == ["alpha", "beta"])
+        await on.press("down", "ctrl+d")
+        await on.until(lambda: titles(on) == ["beta"])
+        assert [c.title for c in store.list()] == ["beta"]
+        await on.press("ctrl+d")
+        await on.until(lambda: titles(on) == [])
+        await on.press("ctrl+z", "ctrl+z")
+        await on.until(lambda: titles(on) == ["alpha", "beta"])
+        assert [c.title for c in store.list()] == ["beta", "alpha"]

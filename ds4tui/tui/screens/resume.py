@@ -1,12 +1,15 @@
-"""The list of all conversations, newest first, narrowed by typing. Dismissed with an id."""
+"""The list of all conversations, newest first, narrowed by typing: words of titles at once, words
+of messages as soon as they are found. Dismissed with an id."""
 
+import asyncio
 import time
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Protocol
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -14,23 +17,46 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from ds4tui.chat.store import ConversationSummary
+from ds4tui.errors import StoreError
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import QUIET, counted
 
+# Texts are looked through when nobody has typed for so long.
+TYPED_S = 0.1
+KEYS = "Enter opens · F2 renames · Ctrl+D deletes · Ctrl+Z brings back · Esc closes"
+
+
+class Kept(Protocol):
+    """The stored conversations. All raise StoreError."""
+
+    async def find(self, words: str) -> dict[int, str]: ...
+    async def rename(self, conversation_id: int, title: str) -> None: ...
+    async def delete(self, conversation_id: int) -> None: ...
+    async def restore(self, conversation_id: int) -> None: ...
+
 
 class ResumeScreen(ModalScreen[int | None]):
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Close", priority=True),
+        Binding("f2", "rename", "Rename", priority=True),
+        Binding("ctrl+d", "delete", "Delete", priority=True),
+        Binding("ctrl+z", "undo", "Undo", priority=True),
+    ]
 
-    def __init__(self, conversations: Sequence[ConversationSummary]) -> None:
+    def __init__(self, conversations: Sequence[ConversationSummary], kept: Kept) -> None:
         super().__init__()
-        self._all = conversations
+        self._all = list(conversations)
+        self._kept = kept
+        self._found: Mapping[int, str] = {}  # text around what was found in messages
+        self._deleted: list[tuple[int, ConversationSummary]] = []  # with their places
+        self._renamed: int | None = None  # whose title is typed
         self._now_s = time.time()
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide") as dialog:
             dialog.border_title = counted(len(self._all), "conversation")
-            dialog.border_subtitle = "Enter opens, Esc closes"
-            yield Input(placeholder="Type to find a title")
+            dialog.border_subtitle = KEYS
+            yield Input(placeholder="Type to find words in titles and messages")
             yield OptionList()
 
     def on_mount(self) -> None:
@@ -38,11 +64,108 @@ class ResumeScreen(ModalScreen[int | None]):
 
     @on(Input.Changed)
     def narrow(self, event: Input.Changed) -> None:
-        self._list(event.value)
+        if self._renamed is None:
+            self._found = {}
+            self._list(event.value)
+            self.run_worker(self._search(event.value), group="search", exclusive=True)
+
+    async def _search(self, wanted: str) -> None:
+        await asyncio.sleep(TYPED_S)
+        try:
+            found = await self._kept.find(wanted)
+        except StoreError as exc:
+            self._tell(exc)
+            return
+        is_wanted = self.is_current and self.query_one(Input).value == wanted
+        if self._renamed is None and is_wanted:
+            self._found = found
+            self._list(wanted)
 
     @on(Input.Submitted)
-    def open_highlighted(self) -> None:
-        self.query_one(OptionList).action_select()
+    async def open_highlighted(self, event: Input.Submitted) -> None:
+        if self._renamed is None:
+            self.query_one(OptionList).action_select()
+        else:
+            await self._rename(self._renamed, event.value)
+
+    # Renaming, deleting
+
+    def action_leave(self) -> None:
+        if self._renamed is None:
+            self.dismiss(None)
+        else:
+            self._end_renaming()
+
+    def action_rename(self) -> None:
+        chosen = self._highlighted()
+        if chosen is not None and self._renamed is None:
+            self._renamed = chosen.id
+            self._words("Another title", "Enter renames · Esc leaves it as it was")
+            given = self.query_one(Input)
+            given.value = chosen.title
+            given.focus()
+
+    async def _rename(self, conversation_id: int, title: str) -> None:
+        title = " ".join(title.split())
+        if title:
+            try:
+                await self._kept.rename(conversation_id, title)
+            except StoreError as exc:
+                self._tell(exc)
+                return
+            self._all = [
+                replace(c, title=title) if c.id == conversation_id else c for c in self._all
+            ]
+        self._end_renaming()
+
+    def _end_renaming(self) -> None:
+        self.query_one(Input).value = ""
+        self._renamed = None
+        self._words(counted(len(self._all), "conversation"), KEYS)
+        self._list("")
+
+    async def action_delete(self) -> None:
+        chosen = self._highlighted()
+        if chosen is None or self._renamed is not None:
+            return
+        try:
+            await self._kept.delete(chosen.id)
+        except StoreError as exc:
+            self._tell(exc)
+            return
+        place = self._all.index(chosen)
+        self._deleted.append((place, self._all.pop(place)))
+        self._changed()
+        self.notify("Deleted for good in 30 days. Ctrl+Z brings it back.")
+
+    async def action_undo(self) -> None:
+        if not self._deleted or self._renamed is not None:
+            return
+        place, chosen = self._deleted[-1]
+        try:
+            await self._kept.restore(chosen.id)
+        except StoreError as exc:
+            self._tell(exc)
+            return
+        self._deleted.pop()
+        self._all.insert(place, chosen)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._words(counted(len(self._all), "conversation"), KEYS)
+        self._list(self.query_one(Input).value)
+
+    def _highlighted(self) -> ConversationSummary | None:
+        options = self.query_one(OptionList)
+        option = options.highlighted_option
+        return next((c for c in self._all if option and str(c.id) == option.id), None)
+
+    def _words(self, title: str, keys: str) -> None:
+        dialog = self.query_one(".dialog")
+        dialog.border_title, dialog.border_subtitle = title, keys
+
+    def _tell(self, error: StoreError) -> None:
+        self.notify(f"{error.message} {error.hint}", severity="error")
 
     @on(OptionList.OptionSelected)
     def open_chosen(self, event: OptionList.OptionSelected) -> None:
@@ -56,23 +179,29 @@ class ResumeScreen(ModalScreen[int | None]):
             options.action_cursor_up() if event.key == "up" else options.action_cursor_down()
 
     def _list(self, wanted: str) -> None:
+        if not self.is_current:  # it was left while a key still waited
+            return
         options = self.query_one(OptionList)
         options.clear_options()
-        found = [c for c in self._all if wanted.lower() in c.title.lower()]
-        options.add_options(Option(_line(c, self._now_s), id=str(c.id)) for c in found)
+        words = wanted.casefold()
+        found = [c for c in self._all if words in c.title.casefold() or c.id in self._found]
+        options.add_options(
+            Option(_line(c, self._now_s, self._found.get(c.id, "")), id=str(c.id)) for c in found
+        )
         options.highlighted = 0 if found else None
 
 
-def _line(summary: ConversationSummary, now_s: float) -> Content:
+def _line(summary: ConversationSummary, now_s: float, found: str = "") -> Content:
     about = f"{age_words(now_s - summary.updated_at)} · {counted(summary.messages, 'message')}"
     if summary.client:
         by = "by an agent" if summary.origin == "agent" else "with an agent"
         about += f" · {by}: {one_line(summary.client)}"
     if summary.model:
         about += f" · {one_line(summary.model)}"
-    return Content("\n").join(
-        [Content(one_line(summary.title) or "(no title)"), Content.styled(about, QUIET)]
-    )
+    lines = [Content(one_line(summary.title) or "(no title)"), Content.styled(about, QUIET)]
+    if found:
+        lines.append(Content(f"  {one_line(found)}"))
+    return Content("\n").join(lines)
 
 
 def age_words(seconds: float) -> str:
