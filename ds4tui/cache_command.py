@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from ds4tui.cache.kvconversations import StoredConversation, as_json, named, stored_conversations
 from ds4tui.cache.kvpolicy import duration
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.kvtally import DiskStats
+from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.config import Settings, size_bytes
 from ds4tui.errors import StoreError, UsageError
 from ds4tui.tui.terminal_text import one_line
@@ -32,8 +34,10 @@ _TOLD = ("evicted", "damaged", "removed", "gone", "over budget", "index", "folde
 class _Folder:
     """The folder, open, and how to answer."""
 
-    def __init__(self, tier: DiskTier, args: argparse.Namespace, out: TextIO) -> None:
-        self.tier, self.args, self._out = tier, args, out
+    def __init__(
+        self, tier: DiskTier, replies: Path, args: argparse.Namespace, out: TextIO
+    ) -> None:
+        self.tier, self.replies, self.args, self._out = tier, replies, args, out
         self.is_json: bool = getattr(args, "as_json", False)
 
     @property
@@ -71,8 +75,9 @@ def run(settings: Settings, args: argparse.Namespace, out: TextIO) -> int:
         return 0
     looks_only = what in _LOOKS_ONLY
     budget = settings.kv_budget_bytes
-    with _opened(DiskTier(path, budget, _NOBODY, may_write=not looks_only)) as tier:
-        folder = _Folder(tier, args, out)
+    tier = DiskTier(path, budget, _NOBODY, may_write=not looks_only, shrinks=False)
+    with _opened(tier):
+        folder = _Folder(tier, settings.replies_path, args, out)
         if not looks_only and what != "verify":
             _require_writer(tier.stats)
         folder.tell_notes()
@@ -211,7 +216,13 @@ def _prune(folder: _Folder) -> int:
 def _clear(folder: _Folder) -> int:
     before = folder.conversations
     pinned = getattr(folder.args, "pinned", False)
-    _tell_freed(folder, before, folder.tier.clear(pinned=pinned))
+    replies = SavedReplies(folder.replies, b"")
+    folder.tier.also_clears = replies.clear if folder.replies.exists() else lambda: None
+    try:
+        freed = folder.tier.clear(pinned=pinned)
+    finally:
+        replies.close()
+    _tell_freed(folder, before, freed)
     return 0
 
 
@@ -239,7 +250,7 @@ def _tell_freed(folder: _Folder, before: Sequence[StoredConversation], freed: in
 def _kept_bytes(args: argparse.Namespace) -> int:
     to_bytes = size_bytes(args.to)
     if to_bytes is None:
-        raise UsageError(f"--to must be a size as 5GB, not {args.to!r}.")
+        raise UsageError(f"--to must be a size as 5GB, with its unit, not {args.to!r}.")
     return to_bytes
 
 

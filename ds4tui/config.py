@@ -221,15 +221,19 @@ class Settings:
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BARE_MIN = 10**6  # bytes that need no unit
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([KMGT]?)(I?)B?")
 
 
 def size_bytes(text: str) -> int | None:
-    """Of `20GB`, `1.5 TB`, `512MiB`, `1000000`; None if it is no size."""
+    """Of `20GB`, `1.5 TB`, `512MiB`, `1000000`; None if it is no size, as a small number without a
+    unit: who writes 20 means 20GB, and bytes would cost all that is stored."""
     found = _SIZE.fullmatch(text.strip().upper())
     if found is None:
         return None
     number, unit, is_binary = found.groups()
+    if text.strip()[-1].isdigit() and 0 < float(number) < _BARE_MIN:
+        return None
     factor = 1024 ** "KMGT".find(unit) * 1024 if unit and is_binary else _UNITS[unit]
     return int(float(number) * factor)
 
@@ -464,7 +468,7 @@ def expected(f: Field[Any]) -> str:
     if f.metadata["choices"]:
         return "one of " + ", ".join(f.metadata["choices"])
     if f.metadata["is_size"]:
-        return "a size as 20GB"
+        return "a size as 20GB, with its unit"
     kind = _KINDS[f.name]
     words = {float | None: "a number", str: "a text", Path: "a folder"}.get(kind, "a whole number")
     if kind == tuple[str, ...]:

@@ -74,6 +74,8 @@ def open_assistant(
                 engine.close()
                 raise
         replies = _saved_replies(gguf, settings)
+        if replies is not None and engine.disk is not None:
+            engine.disk.also_clears = replies.clear
         info = ModelInfo(
             name=name,
             path=str(path),

@@ -9,8 +9,9 @@ import pytest
 
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.timeline import Timeline
+from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.cli import main
-from ds4tui.config import size_bytes
+from ds4tui.config import load_settings, size_bytes
 from tests.cache.kv_samples import IDENTITY, true_page
 
 SHARED = list(range(300))
@@ -118,7 +119,7 @@ def test_looking_does_not_keep_others_from_writing(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     before = {path.name for path in folder.iterdir()}
-    assert "of 1 B" in told(capsys, folder, "ls", "--kv-disk-budget", "1")  # and nothing goes
+    assert "of 1.0 kB" in told(capsys, folder, "ls", "--kv-disk-budget", "1kB")  # and nothing goes
     assert {path.name for path in folder.iterdir()} <= before
     assert len(names(capsys, folder)) == 2
 
@@ -144,11 +145,28 @@ def test_what_goes_is_told_as_conversations(
     assert value["conversations"] == []
 
 
-def test_a_budget_that_was_lowered_tells_what_went(
+def test_a_budget_that_was_lowered_costs_nothing_that_was_not_asked_for(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    said = told(capsys, folder, "verify", "--kv-disk-budget", "600kB")
-    assert "evicted: the page of tokens" in said and "room was needed" in said
+    found = names(capsys, folder)
+    for command in (("verify",), ("pin", found["one"]), ("unpin", found["one"])):
+        assert "evicted" not in told(capsys, folder, *command, "--kv-disk-budget", "1kB")
+    assert names(capsys, folder) == found
+
+
+def test_sizes_want_their_unit(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    before = names(capsys, folder)
+    assert "with its unit" in failed(capsys, folder, "prune", "--to", "5")
+    assert "with its unit" in failed(capsys, folder, "verify", "--kv-disk-budget", "20")
+    assert names(capsys, folder) == before
+
+
+def test_replies_are_cleared_with_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    replies = SavedReplies(load_settings({"kv_disk_dir": str(folder)}).replies_path, b"words")
+    replies.save(b"key", [1, 2, 3])
+    told(capsys, folder, "clear")
+    assert replies.load(b"key") is None
+    replies.close()
 
 
 def test_text_of_others_cannot_steer_the_terminal(
@@ -166,7 +184,8 @@ def test_text_of_others_cannot_steer_the_terminal(
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("20GB", 20 * 10**9), ("1.5 TB", 1.5 * 10**12), ("512MiB", 2**29), ("1000", 1000),
+    [("20GB", 20 * 10**9), ("1.5 TB", 1.5 * 10**12), ("512MiB", 2**29), ("1000", None), ("0", 0),
+     ("1000000", 1e6), ("5B", 5),
      ("1kib", 1024), ("", None), ("GB", None), ("-1GB", None), ("1PB", None)],
 )  # fmt: skip
 def test_sizes(text: str, wanted: float | None) -> None:

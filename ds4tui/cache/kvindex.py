@@ -103,6 +103,7 @@ class Index:
     def _prepare(self) -> None:
         db = self._db
         db.execute("PRAGMA auto_vacuum = FULL")  # what goes takes no room
+        db.execute("PRAGMA secure_delete = ON")  # nor can it be read
         db.execute("PRAGMA journal_mode = WAL")
         # Kills lose nothing with it; a power cut loses the newest rows, whose files are adopted.
         db.execute("PRAGMA synchronous = NORMAL")
@@ -138,6 +139,10 @@ class Index:
 
     def remove(self, names: Iterable[str]) -> None:
         self._all("DELETE FROM records WHERE name = ?", [(name,) for name in names])
+
+    def checkpoint(self) -> None:
+        """Bring what its log holds into the database, and empty the log."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         self._db.close()
@@ -195,6 +200,10 @@ class SteadyIndex:
 
     def remove(self, names: Collection[str]) -> None:
         self._change(lambda index: index.remove(names))
+
+    def scrub(self) -> None:
+        """Leave nothing of what was removed."""
+        self._change(lambda index: index.checkpoint())
 
     def close(self) -> None:
         self._failed_at = None

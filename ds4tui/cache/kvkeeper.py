@@ -61,6 +61,7 @@ class Keeper:
         clock: Callable[[], float] = time.time,
         floor: int | None = None,
         may_write: bool = True,
+        shrinks: bool = True,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """StoreError if there can be no such folder."""
@@ -72,7 +73,8 @@ class Keeper:
         self._has_default_budget = budget_bytes is None
         self._is_closed, self._tried_at = False, time.monotonic()
         self._path, self._books, self._lock, self._tally = path, books, lock, tally
-        self._clock, self._floor, self._may_write = clock, floor, may_write
+        self._clock, self._floor = clock, floor
+        self._may_write, self._shrinks = may_write, shrinks
         self._index = SteadyIndex(path, tally)
         self._adoption = Adoption(path, books, lock, tally, self._try_to_remove)
         self.uses = Uses(books, lock, tally, self._index, clock)
@@ -118,7 +120,7 @@ class Keeper:
             if self._has_default_budget:
                 free, total = self._folder.space()
                 self.budget_bytes = default_budget_bytes(self.used_bytes, free, total)
-            if not self.why_not:
+            if not self.why_not and self._shrinks:
                 self._shrink()
 
     def _take_over(self) -> None:
@@ -209,6 +211,9 @@ class Keeper:
                     self._books.remove(job.entry)
 
     def _store(self, job: Job, *, is_second_try: bool) -> None:
+        with self._lock:
+            if self._books.named(job.head.name) is not job.entry:
+                return  # somebody cleared it while it waited
         if not self._folder.is_ours() and not self._reopen():
             return
         found = self._books_found(job)
@@ -386,7 +391,7 @@ class Keeper:
         """Let go of what is worth least until the folder takes no more than that; the bytes that
         went. OSError if nothing may be removed, StoreError if it is another's to do."""
         with self.changing:
-            self._check_writer()
+            self.check_writer()
             self._measure(self._folder.files())
             before = self.used_bytes
             with self._lock:
@@ -396,11 +401,12 @@ class Keeper:
             return before - self.used_bytes
 
     def remove(self, entries: Iterable[Entry]) -> int:
-        """Remove these records, whatever they are worth; their bytes."""
+        """Remove these records, whatever they are worth, and what the index knows of them; their
+        bytes."""
         with self.changing:
-            self._check_writer()
             stored = [entry for entry in entries if entry.host is None]
             self.forget(stored)
+            self._index.scrub()
             return sum(entry.nbytes for entry in stored)
 
     def damaged(self, entry: Entry, fault: CorruptRecord) -> None:
@@ -422,7 +428,7 @@ class Keeper:
     def pin(self, entry: Entry, *, is_pinned: bool) -> None:
         """OSError if it cannot be kept, StoreError if it is another's to do."""
         with self.changing:
-            self._check_writer()
+            self.check_writer()
             with self._lock:
                 was, entry.is_pinned = entry.is_pinned, is_pinned
                 names = [e.head.name for e in self._books.entries.values() if e.is_pinned]
@@ -432,7 +438,7 @@ class Keeper:
                 entry.is_pinned = was
                 raise
 
-    def _check_writer(self) -> None:
+    def check_writer(self) -> None:
         if self.why_not:
             raise StoreError(
                 f"Nothing can be changed in {self._path}: {self.why_not}.",

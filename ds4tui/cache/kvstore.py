@@ -58,8 +58,10 @@ _RATED_BYTES_MIN = 16 << 20
 
 class DiskTier:
     """`rates` say what it takes to compute a row again; whoever measures them sets them.
-    `changed` is called, on whatever thread, when all that waited is written or people have
-    changed something: whoever tells of the tier sets it. It must be quick, and not raise."""
+    `clearings` counts how often people have cleared: what was there before then they do not want to
+    be stored again before it is used. `also_clears` is called each time, for what is kept of it
+    elsewhere. `changed` is called, on whatever thread, when all that waited is written or people
+    have changed something: whoever tells of the tier sets it. It must be quick, and not raise."""
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class DiskTier:
         queue_bytes: int = QUEUE_BYTES,
         floor_bytes: int | None = None,
         may_write: bool = True,
+        shrinks: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """The tier of `folder`, made if need be, for the model of `identity` (1 to 64 bytes),
@@ -78,8 +81,9 @@ class DiskTier:
         None: a share of what is free. `floor_bytes` stay free on the disk (None: a share of it).
 
         Where another process writes, or nobody may, this one reads: `stats.why_not` and a note
-        say so; without `may_write` it does not try to, and changes nothing. Raises StoreError if
-        there can be no such folder, ValueError for an identity of another length.
+        say so; without `may_write` it does not try to, and changes nothing. Without `shrinks` what
+        is over a budget stays when the folder is opened. Raises StoreError if there can be no such
+        folder, ValueError for an identity of another length.
         """
         if not 1 <= len(identity) <= IDENTITY_BYTES_MAX:
             raise ValueError(f"an identity of {len(identity)} bytes")
@@ -88,10 +92,18 @@ class DiskTier:
         self._lock, self._tally, self._books = threading.RLock(), Tally(), Books(identity)
         self._failed = ""
         self.changed: Callable[[], None] = lambda: None
+        self.also_clears: Callable[[], None] = lambda: None
+        self.clearings = 0
         books = self._books, self._lock, self._tally
         began = time.perf_counter()
         self._keeper = Keeper(
-            folder, budget_bytes, *books, clock=clock, floor=floor_bytes, may_write=may_write
+            folder,
+            budget_bytes,
+            *books,
+            clock=clock,
+            floor=floor_bytes,
+            may_write=may_write,
+            shrinks=shrinks,
         )
         self._opened_ms = (time.perf_counter() - began) * 1e3
         tidier = Tidier(self._books, self._lock, self._keeper, self._tally)
@@ -124,7 +136,7 @@ class DiskTier:
             for entry, common in found.pages
         )
         snapshots = tuple(
-            HeldSnapshot(holder_of(entry.entry_id), entry.head.end, on_disk=True)
+            HeldSnapshot(holder_of(entry.entry_id), entry.head.end, True, entry.nbytes)
             for entry in found.snapshots
         )
         return rows, snapshots
@@ -375,8 +387,26 @@ class DiskTier:
         self.changed()
 
     def clear(self, identity: bytes | None = None, *, pinned: bool = False) -> int:
-        """Remove all records (of one model); pinned ones, and what they lean on, only if asked
-        to. The bytes that went. Raises as `pin`."""
+        """Remove all records (of one model), those that wait to be written, too; pinned ones, and
+        what they lean on, only if asked to. The bytes that went. Raises as `pin`."""
+        with self._keeper.changing:  # what is being written is written before
+            self._keeper.check_writer()
+            self.clearings += 1
+            gone = self._clearable(identity, pinned)
+            with self._lock:
+                for entry in gone:
+                    if entry.host is not None:  # who would write it finds that it has gone
+                        self._books.remove(entry)
+            removed = self._keeper.remove(gone)
+        self.also_clears()
+        if gone:
+            self._tally.evicted("asked", len(gone))
+            tokens = sum(entry.head.tokens for entry in gone)
+            self._tally.note("cleared", "somebody asked for it", tokens, removed)
+        self.changed()
+        return removed
+
+    def _clearable(self, identity: bytes | None, pinned: bool) -> list[Entry]:
         with self._lock:
             stored = self._books.stored()
             stems = {record.entry_id: record.stem for record in stored}
@@ -386,18 +416,11 @@ class DiskTier:
                 while record.is_pinned and not pinned and at is not None and at not in staying:
                     staying.add(at)
                     at = stems.get(at)
-            gone = [
+            return [
                 entry
                 for entry in self._books.entries.values()
                 if entry.entry_id not in staying and identity in (None, entry.head.identity)
             ]
-        removed = self._keeper.remove(gone)
-        if gone:
-            self._tally.evicted("asked", len(gone))
-            tokens = sum(entry.head.tokens for entry in gone)
-            self._tally.note("cleared", "somebody asked for it", tokens, removed)
-        self.changed()
-        return removed
 
     def prune(self, to_bytes: int) -> int:
         """Let go of what is worth least until the folder takes no more than that; the bytes that

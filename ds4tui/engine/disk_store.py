@@ -12,6 +12,7 @@ the rest. What is stored already is never copied.
   (4) Conversations below MIN_TOKENS are not stored: they are computed again as quickly.
   (5) Storing never harms: what fails is logged and told, and no more is stored. Where there was no
       memory for a copy, that is told too, and the next step tries again.
+  (6) What was held when people cleared the folder is not stored again before it is used.
 """
 
 import logging
@@ -97,11 +98,16 @@ class Storing:
         self.failed = ""  # why nothing more is stored
         self._credit_s = 0.0
         self._swept: set[int] = set()  # of what memory holds, that which was looked at
+        self._running: set[int] = set()  # numbers of sessions
+        self._clearings = disk.clearings
+        self._cleared: set[bytes] = set()  # digests of the timelines that nobody wants stored
         memory.lets_go = self._let_go
 
     def begun(self, session: Session, what: str) -> None:
         """A job begins: `what` tells people which conversation it is of."""
+        self._look_for_clearing()
         self._shelves[session.number].what = what
+        self._running.add(session.number)
 
     def stepped(
         self, session: Session, seconds: float, *, is_prefilled: bool, is_over: bool
@@ -109,6 +115,8 @@ class Storing:
         """A step that took so long is done; its prompt is evaluated whole, its job has ended."""
         if self.failed:
             return
+        self._look_for_clearing()
+        (self._running.discard if is_over else self._running.add)(session.number)
         with self._harmless(session):
             self._want(session, is_prefilled, is_over)
         self._credit_s = min(self._credit_s + SHARE * seconds, IDLE_SLICE_S)
@@ -125,6 +133,7 @@ class Storing:
 
     def idle(self) -> None:
         """Nothing else is to be done: some milliseconds of storing."""
+        self._look_for_clearing()
         until = time.perf_counter() + IDLE_SLICE_S
         while time.perf_counter() < until and self._one(_WAIT_S):
             pass
@@ -135,6 +144,7 @@ class Storing:
 
     def finish(self, deadline_s: float) -> None:
         """Copy all that is resident and not stored, as far as the deadline allows."""
+        self._look_for_clearing()
         until = time.monotonic() + deadline_s
         for session in self._sessions:
             with self._harmless(session):
@@ -147,16 +157,33 @@ class Storing:
 
     def before_loss(self, session: Session) -> None:
         """The live state is about to be given up."""
+        self._look_for_clearing()
+        if self._is_cleared(session.timeline):
+            return
         if session.state is not None and len(session.timeline) >= MIN_TOKENS:
             what = self._shelves[session.number].what
             why = "another session needs its memory"
             self._store_whole(session.timeline, 0, session.state, what, why, _before_loss)
 
+    def _look_for_clearing(self) -> None:
+        """(6)"""
+        if self._clearings == self._disk.clearings:
+            return
+        self._clearings = self._disk.clearings
+        resting = [s.timeline for s in self._sessions if s.number not in self._running]
+        held = [held.timeline for held in self._memory.holders()]
+        self._cleared = {timeline.digest() for timeline in (*resting, *held)}
+        for number, shelf in self._shelves.items():
+            self._shelves[number] = _Shelf(what=shelf.what)
+
+    def _is_cleared(self, timeline: Timeline) -> bool:
+        return bool(self._cleared) and timeline.digest() in self._cleared
+
     # -- what is due ---------------------------------------------------------------------------
 
     def _want(self, session: Session, is_prefilled: bool, is_over: bool) -> None:
         shelf, end = self._shelf(session), len(session.timeline)
-        if end < MIN_TOKENS:
+        if end < MIN_TOKENS or self._is_cleared(session.timeline):
             return
         if is_over or (is_prefilled and end - shelf.stored >= MIN_TOKENS):
             shelf.due = max(shelf.due, end)
@@ -335,10 +362,13 @@ class Storing:
 
     def _let_go(self, held: Held) -> None:
         """Memory lets go of a branch: what of it is not stored is, as far as the queue takes it."""
+        self._look_for_clearing()
         self._store_held(held, "memory lets it go", _before_loss)
 
     def _store_held(self, held: Held, why: str, wait: Wait) -> bool:
         if held.kind not in ("parked", "segment") or len(held.timeline) < MIN_TOKENS:
+            return True
+        if self._is_cleared(held.timeline):
             return True
         return self._store_whole(held.timeline, held.start, held.handle, "", why, wait)
 

@@ -150,19 +150,22 @@ def test_pins_that_are_no_file_are_told(tmp_path: Path, kind: str) -> None:
     assert not list(tmp_path.glob(".writing*"))
 
 
-def test_folders_in_folders_harm_nothing(tmp_path: Path) -> None:
-    begin = os.getcwd()
+def test_folders_in_folders_harm_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large").write_bytes(bytes(1000))
+    monkeypatch.chdir(tmp_path)
+    made = 0
     try:
-        os.chdir(tmp_path)
-        for _ in range(1100):  # deeper than a path may be long, and than calls may nest
+        while made < 1100:  # deeper than a path may be long, and than calls may nest
             os.mkdir("depth")
             os.chdir("depth")
+            made += 1
+        tier = opened(tmp_path)
+        assert put(tier, STORY) and tier.stats.used_bytes > 1000
+        tier.close(5.0)
     finally:
-        os.chdir(begin)
-    (tmp_path / "depth" / "large").write_bytes(bytes(1000))
-    tier = opened(tmp_path)
-    assert put(tier, STORY) and tier.stats.used_bytes > 1000
-    tier.close(5.0)
+        for _ in range(made):  # no other cleaning up reaches it
+            os.chdir("..")
+            os.rmdir("depth")
 
 
 def test_a_head_cannot_ask_for_endless_layers(tmp_path: Path) -> None:

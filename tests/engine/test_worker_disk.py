@@ -58,3 +58,30 @@ def test_a_session_tells_what_its_rows_are_of(bench: Bench) -> None:
     (session,) = bench.engine.stats.sessions
     assert [(run.kind, run.start, run.end) for run in session.layout] == [("text", 0, 303)]
     assert session.snapshots_at == () and session.snapshots == 0
+
+
+def test_what_was_cleared_is_not_stored_again_before_it_is_used(
+    bench: Bench, tmp_path: Path
+) -> None:
+    other = [11 + n % 190 for n in range(280)]
+    for prompt in (PROMPT, other):  # the first one is parked then
+        bench.reply_with(b"yes", prompt)
+        bench.run(prompt)
+        told(bench, lambda stats: not stats.is_storing)
+    disk = bench.engine.disk
+    assert disk is not None and disk.stats.tokens > 500
+    disk.clear()
+    told(bench, lambda stats: stats.conversation_count == 0)
+    third = [13 + n % 180 for n in range(270)]
+    bench.reply_with(b"yes", third)
+    bench.run(third)
+    told(bench, lambda stats: not stats.is_storing and stats.conversation_count > 0)
+    assert [entry.end for entry in disk.entries() if entry.kind == "page"] == [273]
+    longer = [*PROMPT, *range(20, 60)]
+    bench.reply_with(b"no", longer)
+    bench.run(longer)
+    told(bench, lambda stats: not stats.is_storing and stats.conversation_count > 1)
+    bench.engine.close()
+    disk = DiskTier(tmp_path / "kv", 64 << 20, b"fake")
+    assert {entry.end for entry in disk.entries()} == {273, 342}
+    disk.close(10.0)
