@@ -4,6 +4,7 @@
     ├── UsageError           the command line or a request is wrong        exit 2, HTTP 400
     │   ├── ConfigError      a settings file or DS4TUI_* variable is wrong
     │   ├── RequestError     a field of a request is wrong (names the field)
+    │   ├── PictureError     a file is no picture that can be decoded (names it)
     │   └── ContextOverflow  the prompt does not fit the context (both numbers)
     ├── ModelError           a model cannot be found, read or run          exit 1, HTTP 503
     │   ├── ModelNotFound    exit 2 if nothing goes by that name (library/resolve.py)
@@ -50,6 +51,15 @@ class RequestError(UsageError):
     def __init__(self, message: str, param: str | None = None, hint: str = "") -> None:
         super().__init__(message, hint)
         self.param = param
+
+
+class PictureError(UsageError):
+    """A file is no picture that can be decoded. `name`: as whoever brought it calls it, in a
+    request the field that holds it."""
+
+    def __init__(self, message: str, name: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.name = name
 
 
 _IMAGES = (

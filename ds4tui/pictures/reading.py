@@ -4,25 +4,20 @@ What is read, how it is turned and what is refused is `engine/vision/pictures.py
 files. Everything blocks for as long as the disk and the decoder take: call it off the UI loop.
 """
 
-import io
-import struct
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
-from ds4tui.engine.vision.pictures import opened, readable_formats
-from ds4tui.errors import UsageError
+from ds4tui.engine.vision.pictures import made_of, reading, seen_size
+from ds4tui.errors import PictureError, UsageError
 
 # A screenshot of the largest screens has a tenth of it.
 FILE_BYTES_MAX = 64 * 2**20
 # Pixels of what previews are made of: more than terminals have for a few rows.
 PREVIEW_SIZE = 960, 480
-# What Pillow's readers raise for files that are none of theirs, or damaged.
-_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError,
-            struct.error, Image.DecompressionBombError)  # fmt: skip
-_ORIENTATION = 0x0112  # EXIF's tag; from 5 on width and height change places
+# Further frames of these are depth and thumbnails.
+_PHOTOS = ("MPO", "HEIF", "AVIF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +53,29 @@ def checked(data: bytes, name: str) -> PictureFile:
     """The picture in `data`, decoded to be sure that it is whole. Raises UsageError."""
     if len(data) > FILE_BYTES_MAX:
         raise _too_large(name, len(data))
-    picture = opened(data, name)
-    return PictureFile(name, data, picture.size, _note(data))
+    size = made_of(data, lambda picture: picture.size, name)
+    return PictureFile(name, data, size, _note(data))
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
     """(width, height) in pixels as it is seen, by the file's head alone; None for what is no
     picture. Takes microseconds."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
-                width, height = image.size
-                is_turned = image.getexif().get(_ORIENTATION, 1) >= 5
-    except _DAMAGED:
+        with reading(data, "") as image:
+            return seen_size(image)
+    except PictureError:
         return None
-    return (height, width) if is_turned else (width, height)
 
 
 def preview(data: bytes, size: tuple[int, int] = PREVIEW_SIZE) -> Image.Image:
     """The picture, mode RGB, made smaller to fit `size` (width, height) in pixels; never larger.
     Raises UsageError as `checked`."""
-    picture = opened(data)
-    picture.thumbnail(size, Image.Resampling.BOX, reducing_gap=2.0)
-    return picture
+
+    def smaller(picture: Image.Image) -> Image.Image:
+        picture.thumbnail(size, Image.Resampling.BOX, reducing_gap=2.0)
+        return picture
+
+    return made_of(data, smaller)
 
 
 def _too_large(name: str, size: int) -> UsageError:
@@ -93,9 +87,11 @@ def _too_large(name: str, size: int) -> UsageError:
 
 
 def _note(data: bytes) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
+    """Of a picture whose first frame is whole."""
+    try:
+        with reading(data, "") as image:
             frames = getattr(image, "n_frames", 1)
-            is_photo = image.format in ("MPO", "HEIF", "AVIF")  # further frames: depth, thumbnails
+            is_photo = image.format in _PHOTOS
+    except PictureError:
+        return "first frame; those behind it are damaged"
     return "" if frames == 1 or is_photo else f"first of {frames:,} frames"

@@ -19,6 +19,7 @@ from ds4tui.errors import (
     EngineError,
     ModelNotFound,
     OutOfMemory,
+    PictureError,
     RequestError,
     TemplateError,
 )
@@ -77,7 +78,7 @@ def error_object(error: Ds4Error) -> dict[str, object]:
     body: dict[str, object] = {
         "message": str(error),
         "type": _type_of(error.http_status),
-        "param": getattr(error, "param", None),
+        "param": _param_of(error),
         "code": _code_of(error),
     }
     if isinstance(error, ContextOverflow):
@@ -92,7 +93,7 @@ def anthropic_error(error: Ds4Error) -> dict[str, object]:
     status = error.http_status
     fallback = "api_error" if status >= 500 else "invalid_request_error"
     told = {"type": _ANTHROPIC_TYPES.get(status, fallback), "message": str(error)}
-    return {"type": "error", "error": told, "param": getattr(error, "param", None)}
+    return {"type": "error", "error": told, "param": _param_of(error)}
 
 
 def error_response(error: Ds4Error, path: str) -> Response:
@@ -108,6 +109,13 @@ def error_response(error: Ds4Error, path: str) -> Response:
 
 def _openai_error(error: Ds4Error) -> dict[str, object]:
     return {"error": error_object(error)}
+
+
+def _param_of(error: Ds4Error) -> str | None:
+    """The field that is wrong; pictures of requests go by the name of theirs."""
+    if isinstance(error, PictureError):
+        return error.name
+    return error.param if isinstance(error, RequestError) else None
 
 
 def _type_of(status: int) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ds4tui.assistant import Assistant
 from ds4tui.chat.messages import Image
-from ds4tui.errors import Ds4Error, UsageError
+from ds4tui.errors import Ds4Error, EngineError, UsageError
 from ds4tui.library.screens import SAMPLE_QUESTION, sample_named
 from ds4tui.pictures.capture import capture
 from ds4tui.pictures.clipboard import clipboard_picture
@@ -34,6 +34,7 @@ MENTION = re.compile(r'(?<!\S)@("(?:[^"\\]|\\.)+"|(?:[^\s\\"]|\\.)+)')
 WAIT_S = 20.0
 _CLOSING = ".,;:!?)"
 Tell = Callable[[Ds4Error], Awaitable[None]]
+T = TypeVar("T")
 
 
 @dataclass
@@ -114,7 +115,7 @@ class Attaching:
             return held.text, False
         finally:
             self._target = self._prompt
-        with_mentions = await self.with_mentions(held.text)
+        with_mentions = await self._surfaced(self.with_mentions(held.text))
         if with_mentions is None or self._has_failed:
             return held.text, False
         return with_mentions, True
@@ -128,7 +129,7 @@ class Attaching:
 
         async def run() -> None:
             try:
-                await way
+                await self._surfaced(way)
             finally:
                 self._end()
 
@@ -233,12 +234,22 @@ class Attaching:
 
     async def _read(self, readers: Sequence[Callable[[], PictureFile]]) -> list[PictureFile] | None:
         """All, or None and the reason is told."""
+        reading = in_thread("ds4tui-pictures", lambda: [read() for read in readers])
+        return await self._surfaced(reading)
+
+    async def _surfaced(self, work: Awaitable[T]) -> T | None:
+        """What `work` gives, or None and the reason is told: a picture ends no app."""
         try:
-            return await in_thread("ds4tui-pictures", lambda: [read() for read in readers])
+            return await work
         except Ds4Error as exc:
-            self._has_failed = True
-            await self._tell(exc)
-            return None
+            error = exc
+        except Exception as exc:  # a task's root: told and logged
+            log.exception("a picture could not be brought in")
+            told = f"The picture cannot be read: {type(exc).__name__}: {exc}."
+            error = EngineError(told, "The log file has the details.")
+        self._has_failed = True
+        await self._tell(error)
+        return None
 
     def _label(self, read: PictureFile) -> str:
         return self.shelf.label(Shelved(Image(read.data, 0, read.name), read.size, read.note))

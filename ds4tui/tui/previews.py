@@ -53,8 +53,8 @@ class Preview(Vertical):
 
         try:
             make = await in_thread("ds4tui-preview", draw)
-        except UsageError as exc:  # stored by another version, which could read it
-            log.warning("no preview: %s", exc)
+        except Exception as exc:  # stored by another version, which could read it; a task's root
+            log.warning("no preview: %s", exc, exc_info=not isinstance(exc, UsageError))
             return
         if self.is_attached and not self.is_shown:
             self.display = True

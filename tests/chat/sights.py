@@ -13,7 +13,7 @@ from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.engine.vision.layout import ImageBlock
 from ds4tui.engine.vision.preprocess import Prepared, Shape
 from ds4tui.engine.vision.recognition import Picture
-from ds4tui.errors import UsageError
+from ds4tui.errors import PictureError
 from tests.chat import formats
 from tests.engine.vocabularies import CONTROL, USER_DEFINED, tokenizer_of
 
@@ -76,7 +76,7 @@ class FakeVision:
         if key not in self.known:
             self.decoded.append(data)
             if data.startswith(b"bad"):
-                raise UsageError(f"{name} is no picture that can be read.", "Send a PNG.")
+                raise PictureError(f"{name} is no picture that can be read.", name, "Send a PNG.")
             fingerprint = blake2b(data.partition(b"!")[0], digest_size=16).digest()
             shape = Shape((8, 8), 1, (0, 0))
             self.known[key] = Picture(

@@ -39,6 +39,43 @@ def turned_jpeg() -> bytes:
     return encoded(picture(), "JPEG", exif=exif)
 
 
+def cut_gif() -> bytes:
+    """The first frame is whole, the head of the second one is not."""
+    whole = animated_gif(2)
+    second = whole.rindex(b"\x2c\0\0\0\0\x08")  # where its extent is told
+    return whole[: second + 4]
+
+
+def lost_tiff() -> bytes:
+    """The second frame's directory tells no width."""
+    frames = [picture((8, 8)), picture((8, 8))]
+    data = bytearray(encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:]))
+    width = data.rindex(struct.pack("<HHL", 256, 4, 1))
+    data[width : width + 2] = struct.pack("<H", 65000)
+    return bytes(data)
+
+
+def torn_avif(at: bytes = b"mdat", behind: int = 4) -> bytes:
+    """Whose decoder fails with a RuntimeError: as it opens the file (`at` b"iloc"), or later."""
+    data = bytearray(encoded(picture(), "AVIF"))
+    begin = data.index(at) + behind
+    data[begin : begin + 16] = bytes(16)
+    return bytes(data)
+
+
+def odd_exif_webp() -> bytes:
+    """Turned by a quarter; its EXIF has a number where another tag's text should stand, so that
+    Pillow cannot write that EXIF again."""
+    odd = struct.pack(">HHLL", 0x0100, 2, 2, 0x78000000)
+    turned = struct.pack(">HHLHH", 0x0112, 3, 1, 6, 0)
+    exif = b"MM\0*" + struct.pack(">LH", 8, 2) + odd + turned + bytes(4)
+    return encoded(picture(), "WEBP", lossless=True, exif=exif)
+
+
+def empty_png(width: int = 0, height: int = 5) -> bytes:
+    return bomb(width, height)
+
+
 def bomb(width: int = 60_000, height: int = 60_000) -> bytes:
     """A PNG of a hundred bytes that claims to be huge."""
 

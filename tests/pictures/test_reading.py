@@ -9,8 +9,20 @@ from PIL import Image
 
 from ds4tui.errors import UsageError
 from ds4tui.pictures import reading
-from ds4tui.pictures.reading import checked, preview, read_picture
-from tests.pictures.samples import animated_gif, bomb, encoded, picture, png, turned_jpeg
+from ds4tui.pictures.reading import checked, preview, read_picture, size_of
+from tests.pictures.samples import (
+    animated_gif,
+    bomb,
+    cut_gif,
+    empty_png,
+    encoded,
+    lost_tiff,
+    odd_exif_webp,
+    picture,
+    png,
+    torn_avif,
+    turned_jpeg,
+)
 from tests.scale import scaled
 
 GOOD = {
@@ -52,6 +64,22 @@ def test_of_several_frames_the_first_one_is_sent_and_that_is_said() -> None:
     assert preview(animated_gif(3)).getpixel((0, 0)) == preview(animated_gif(2)).getpixel((0, 0))
 
 
+@pytest.mark.parametrize("data", [cut_gif(), lost_tiff()])
+def test_a_whole_first_frame_is_enough_and_damaged_ones_behind_it_are_told(data: bytes) -> None:
+    read = checked(data, "x")
+    assert (read.size, read.note) == ((8, 8), "first frame; those behind it are damaged")
+
+
+def test_a_picture_is_turned_even_if_its_exif_cannot_be_written_again() -> None:
+    assert checked(odd_exif_webp(), "x").size == size_of(odd_exif_webp()) == (24, 40)
+    assert preview(odd_exif_webp()).size == (24, 40)
+
+
+@pytest.mark.parametrize("data", [torn_avif(b"iloc"), empty_png(), b"no picture"])
+def test_the_size_of_what_no_reader_takes_is_unknown(data: bytes) -> None:
+    assert size_of(data) is None
+
+
 def test_previews_fit_and_are_never_larger() -> None:
     assert preview(png((4000, 1000)), (400, 400)).size == (400, 100)
     assert preview(png((30, 20)), (400, 400)).size == (30, 20)
@@ -66,8 +94,11 @@ BAD = {
     "half": (png((300, 200))[:400], "damaged or cut off"),
     "half jpeg": (encoded(picture((400, 300)), "JPEG")[:900], "damaged or cut off"),
     "signature": (png()[:8] + b"rubbish" * 20, "shot.png"),
-    "bomb": (bomb(), "is too large: at most 120,000,000 pixels"),
-    "bomb above Pillow's own limit": (bomb(10_000, 13_000), "at most 120,000,000"),
+    "torn avif": (torn_avif(), "damaged or cut off"),
+    "torn head of an avif": (torn_avif(b"iloc"), "damaged or cut off"),
+    "no pixels": (empty_png(0, 5), "is an empty picture: 0 x 5 pixels"),
+    "bomb": (bomb(), "is too large: at most 64,000,000 pixels"),
+    "bomb below Pillow's own limit": (bomb(8_000, 8_001), "has 8000 x 8001 pixels"),
     "heic": (HEIC, "is a HEIC picture"),
     "pdf": (b"%PDF-1.7\n...", "is a PDF document"),
     "svg": (b'<?xml version="1.0"?>\n<svg xmlns="x"/>', "is an SVG drawing"),

@@ -69,6 +69,7 @@ def test_a_text_only_model_says_so_and_what_to_load(serve: Serve) -> None:
 def test_a_bad_picture_is_named_by_its_field(serve: Serve) -> None:
     error = refused(serve(FakeAssistant("No.", vision=FakeVision())), asked(b"red", b"bad"))
     assert "messages[0].content[1].image_url.url is no picture" in error.message
+    assert error.param == "messages[0].content[1].image_url.url"
     assert "JSON" not in error.message
 
 

@@ -13,7 +13,7 @@ from ds4tui.chat.store import ConversationStore
 from ds4tui.tui.screens.picture import PictureScreen
 from tests.fakes import FakeAssistant
 from tests.pictures.programs import give, make, only_these
-from tests.pictures.samples import bomb, png
+from tests.pictures.samples import bomb, cut_gif, png, torn_avif
 from tests.tui.harness import Driver, running
 from tests.tui.pictures import REFUSAL, blind, seeing
 
@@ -231,6 +231,8 @@ async def test_text_with_a_path_in_it_is_text(shot: Path) -> None:
         (b"no picture", "no picture that can be read"),
         (b"", "is empty"),
         (png((100, 50))[:70], "damaged or cut off"),
+        (torn_avif(), "damaged or cut off"),
+        (torn_avif(b"iloc"), "damaged or cut off"),
     ],
 )
 async def test_a_dropped_file_that_cannot_be_read_stays_as_text_with_the_reason(
@@ -241,6 +243,32 @@ async def test_a_dropped_file_that_cannot_be_read_stays_as_text_with_the_reason(
         await paste(on, str(shot))
         await on.until(lambda: any("shot.png" in n and reason in n for n in on.notices))
         assert on.prompt.text == str(shot)
+
+
+async def test_a_file_whose_later_frames_are_damaged_comes_in(shot: Path) -> None:
+    shot.write_bytes(cut_gif())
+    async with running(seeing()) as on:
+        await paste(on, str(shot))
+        await on.until(lambda: on.prompt.text.startswith("[shot.png 8x8"))
+
+
+@pytest.mark.parametrize("way", ["drop", "mention"])
+async def test_no_bug_at_reading_takes_the_app_down_or_the_draft(
+    shot: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    def fail(path: Path) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("ds4tui.tui.attaching.read_picture", fail)
+    async with running(seeing()) as on:
+        if way == "drop":
+            await paste(on, str(shot))
+        else:
+            await on.type("see @shot.png")
+            await on.press("escape", "enter")
+        await on.until(lambda: any("ZeroDivisionError: a bug" in n for n in on.notices))
+        await until_prompt(on, str(shot) if way == "drop" else "see @shot.png")
+        assert on.app.is_running and on.questions == []
 
 
 async def test_a_drop_and_enter_in_one_go_sends_the_picture(shot: Path) -> None:

@@ -20,7 +20,7 @@ from ds4tui.engine.vision.layout import (
     block,
     missing_markers,
 )
-from ds4tui.engine.vision.pictures import opened
+from ds4tui.engine.vision.pictures import made_of
 from ds4tui.engine.vision.preprocess import Prepared, Shape, prepared, shape_of
 from ds4tui.errors import GGUFError
 
@@ -105,7 +105,7 @@ class Recogniser:
         return known
 
     def _prepare(self, data: bytes, name: str) -> Prepared:
-        made = prepared(opened(data, name), self.config)
+        made = made_of(data, lambda image: prepared(image, self.config), name)
         with self._lock:
             self.decoded += 1
         return made

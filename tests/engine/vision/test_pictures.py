@@ -1,15 +1,19 @@
 """What people send: every form of a picture becomes RGB, and what is none is refused in words."""
 
+import io
+import struct
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFile, ImageOps
 
 from ds4tui.engine.vision import pictures
-from ds4tui.engine.vision.pictures import opened
-from ds4tui.errors import UsageError
-from tests.engine.vision.pictures import encoded, picture, sixteen_bits
+from ds4tui.engine.vision.pictures import made_of, opened
+from ds4tui.errors import PictureError, UsageError
+from tests.engine.vision.pictures import encoded, forms, picture, sixteen_bits
 from tests.scale import scaled
 
 RED = Image.new("RGB", (6, 4), (200, 10, 30))
@@ -84,6 +88,91 @@ def test_a_bomb_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "PIXELS_MAX", 23)
     with pytest.raises(UsageError, match="6 x 4 pixels"):
         opened(data)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("decoder"), IndexError("range"), TypeError("none"), struct.error("argument"),
+     AttributeError("fp"), ZeroDivisionError(), AssertionError(), OverflowError("int")],
+)  # fmt: skip
+def test_whatever_a_reader_raises_is_told_as_a_damaged_file(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Image.Image) -> None:
+        raise error
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
+    reason = str(error) or type(error).__name__
+    with pytest.raises(PictureError, match=rf"shot\.png is damaged or cut off: {reason}"):
+        opened(encoded(RED), "shot.png")
+
+
+def test_too_little_memory_is_not_told_as_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Image.Image) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
+    with pytest.raises(PictureError, match=r"not enough memory to decode shot\.png"):
+        opened(encoded(RED), "shot.png")
+
+
+def test_what_lies_inside_an_icon_counts_and_not_what_its_head_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inside = encoded(picture(40, 30))
+    head = struct.pack("<HHHBBBBHHII", 0, 1, 1, 6, 4, 0, 0, 1, 32, len(inside), 22)
+    monkeypatch.setattr(pictures, "PIXELS_MAX", 40 * 30 - 1)
+    with pytest.raises(PictureError, match="40 x 30 pixels"):
+        opened(head + inside)
+
+
+@pytest.mark.parametrize("form", forms())
+@pytest.mark.parametrize("strip", [1, 333, 1 << 20])
+def test_strips_make_the_same_pixels_as_the_whole_at_once(
+    form: str, strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = forms()[form]
+    monkeypatch.setattr(pictures, "STRIP_PIXELS", strip)
+    whole = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert np.array_equal(np.asarray(opened(data)), np.asarray(pictures._flat(whole)))
+
+
+def test_what_stands_between_is_never_of_the_full_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a picture takes 4 bytes a pixel as it is read and 4 as it is given, and no more."""
+    heights: list[int] = []
+
+    def noting(strip: Image.Image) -> Image.Image:
+        heights.append(strip.height)
+        return flat(strip)
+
+    flat = pictures._flat
+    monkeypatch.setattr(pictures, "_flat", noting)
+    monkeypatch.setattr(pictures, "STRIP_PIXELS", 40 * 4)
+    data = encoded(picture(40, 30).quantize(16), transparency=3)
+    assert opened(data).size == (40, 30)
+    assert heights == [4] * 7 + [2]
+    monkeypatch.setattr(Image.Image, "copy", lambda self: pytest.fail("held twice"))
+    assert opened(encoded(picture(40, 30))).mode == "RGB"
+
+
+def test_one_picture_at_a_time_is_held_in_full() -> None:
+    meeting = threading.Barrier(2)
+
+    def make(image: Image.Image) -> bool:
+        try:
+            meeting.wait(0.2)
+        except threading.BrokenBarrierError:
+            return False
+        return True
+
+    met: list[bool] = []
+    data = encoded(RED)
+    threads = [threading.Thread(target=lambda: met.append(made_of(data, make))) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == [False, False]
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))

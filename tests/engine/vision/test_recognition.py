@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.vision import recognition
+from ds4tui.engine.vision import pictures, recognition
 from ds4tui.engine.vision.recognition import Recogniser
 from ds4tui.errors import GGUFError, UsageError
 from tests.engine.vision.asking import ids_of
@@ -50,13 +50,13 @@ def test_other_pixels_settings_or_weights_are_another_picture(tmp_path: Path) ->
 
 def test_an_unchanged_history_decodes_no_picture_again(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
-    right = recognition.opened
+    right = pictures.opened
 
     def counted(data: bytes, name: str) -> Image.Image:
         decoded.append(name)
         return right(data, name)
 
-    monkeypatch.setattr(recognition, "opened", counted)
+    monkeypatch.setattr(pictures, "opened", counted)
     recognise, files = recogniser(), [encoded(picture(40 + i, 30)) for i in range(20)]
     first = [recognise(data, f"{i}.png").fingerprint for i, data in enumerate(files)]
     assert len(decoded) == len(set(first)) == 20
