@@ -258,7 +258,7 @@ class ConversationStore:
         conversation_id: int,
         parent_id: int | None,
         question: Message,
-        expected_leaf: "int | EllipsisType | None" = ...,
+        expected_leaf: int | EllipsisType | None = ...,
     ) -> tuple[int, int]:
         """Keep a question before work on it starts, with an empty partial answer as the leaf.
 

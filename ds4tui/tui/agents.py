@@ -24,7 +24,7 @@ from ds4tui.tui.words import (
 NO_REQUEST = "No request yet: F4 serves the open model to other programs."
 NO_SERVER = "The server is off: F4 serves the open model to other programs."
 
-_TIME_CELLS, _CLIENT_CELLS, _STATE_CELLS, _COUNT_CELLS, _RATE_CELLS = 9, 13, 11, 8, 10
+_TIME_CELLS, _CLIENT_CELLS, _STATE_CELLS, _COUNT_CELLS, _RATE_CELLS = 9, 13, 13, 8, 11
 _STATE_STYLES = {
     "waiting": QUIET,
     "prefilling": "$text-accent",
@@ -78,18 +78,18 @@ def request_detail(request: AgentRequest, width: int) -> Content:
 
     lines = [row("asked", f"{one_line(request.client)}, {one_line(request.endpoint)}")]
     if request.begins:
-        lines.append(row("last words", cut(one_line(request.begins), 160)))
+        lines.append(row("says", cut(one_line(request.begins), 160)))
     decision = request.decision
     if decision is not None:
-        cause = f" ({decision.cause})" if decision.cause else ""
-        lines.append(row("decided", f"{decision_words(decision)}{cause}: {decision.reason}"))
+        lines.append(row("decided", f"{decision_words(decision)}: {decision.reason}"))
     if request.state == "prefilling" and request.prefill is not None:
         lines.append(row("now", prefill_words(request.prefill)))
     elif request.state == "writing":
         lines.append(row("now", f"{counted(request.written, 'token')}, {_rate(request)}"))
     elif not request.is_at_work:
         status = {"stopped": "cancelled", "failed": "failed"}.get(request.state, "complete")
-        lines.append(row("ended", usage_words(request.usage, request.stop_reason, status)))
+        how = usage_words(request.usage, request.stop_reason, status)
+        lines.append(row("ended", f"{clock_words(request.ended_s)} · {how}"))
     if request.error:
         lines.append(row("error", one_line(request.error)))
     lines.append(row("kept", _kept_words(request)))

@@ -7,6 +7,7 @@ import pytest
 from ds4tui.agents import AgentRequest
 from ds4tui.events import Decision, PrefillProgress, Usage
 from ds4tui.tui.agents import agents_head, agents_title, request_detail, request_line
+from ds4tui.tui.words import clock_words
 from tests.tui.test_decisions import FORK
 
 WAITING = AgentRequest(
@@ -33,6 +34,7 @@ DONE = replace(
     stop_reason="stop",
     usage=Usage(12_400, 12_001, 399, 20, 100.0, 90.0, 400.0),
     written=20,
+    ended_s=1e9 + 61,
 )
 FAILED = replace(DONE, state="failed", stop_reason="failed", error="It [b]broke[/b].\x1b[2J")
 
@@ -58,10 +60,15 @@ def test_the_columns_say_what_is_known_by_now() -> None:
 def test_the_detail_tells_it_in_words() -> None:
     told = request_detail(READING, 100).plain
     assert "opencode, /v1/chat/completions" in told and "fix it" in told
-    assert f"({DECIDED.cause})" in told and "prefill 37/100 (37%)" in told
+    assert DECIDED.reason.split(":")[0] in told and "prefill 37/100 (37%)" in told
     assert "Enter reads it as it is written" in told
     ended = request_detail(DONE, 100).plain
-    assert "prefill 399" in ended and "12,001 cached" in ended and "Enter opens it" in ended
+    assert (
+        clock_words(1e9 + 61) in ended
+        and "prefill 399" in ended
+        and "12,001 cached" in ended
+        and "Enter opens it" in ended
+    )
     assert "It [b]broke[/b]." in request_detail(FAILED, 100).plain
     assert "as no conversation" in request_detail(replace(DONE, conversation_id=None), 100).plain
 
