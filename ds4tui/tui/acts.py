@@ -2,15 +2,21 @@
 is chosen then. The acts themselves are in branches.py."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from textual.app import SuspendNotSupported
 from textual.screen import Screen
 
 from ds4tui.chat.branching import Node, Tree
+from ds4tui.errors import UsageError
 from ds4tui.tui import wording
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.copying import Copyable, copyables
+from ds4tui.tui.editor import edited
+from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.choice import Choice, ChoiceScreen
+from ds4tui.tui.terminal_text import pasted
 
 Copy = Callable[[str, str], Awaitable[None]]
 _ROLES = {"user": "you", "assistant": "answer", "tool": "result", "system": "instructions"}
@@ -24,6 +30,7 @@ class ActsHost(Protocol):
     async def push_screen_wait(self, screen: Screen[Any]) -> Any: ...
     def notify(self, message: str) -> Any: ...
     async def copy(self, text: str, what: str) -> None: ...
+    def suspend(self) -> AbstractContextManager[None]: ...
 
 
 class Acts:
@@ -75,6 +82,21 @@ class Acts:
             return
         new = "" if text.lower() == "off" else text
         await view.say(*wording.system_prompt_set(new, await view.branches.set_system(new)))
+
+    async def edit_outside(self) -> None:
+        """Write the prompt in the person's own editor. Raises UsageError."""
+        prompt = self._host.chat_view.query_one(Prompt)
+        before = prompt.text
+        try:
+            # The loop stands still meanwhile: the terminal is the editor's.
+            with self._host.suspend():
+                written = edited(before)
+        except SuspendNotSupported as exc:
+            raise UsageError("This terminal cannot be lent to an editor.", "Write here.") from exc
+        finally:
+            prompt.focus()
+        if written != before:
+            prompt.put(pasted(written))
 
     async def copy(self) -> None:
         found = copyables(self._host.chat_view.chat.path)

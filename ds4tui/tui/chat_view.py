@@ -199,10 +199,6 @@ class ChatView(Vertical):
         self.run_worker(self._transcript.enrich(), group="enrich", exclusive=True)
         self.run_worker(self.branches.show_marks(), group="marks", exclusive=True)
 
-    def rename(self, title: str) -> None:
-        self.chat.title = title
-        self._tell_changed()
-
     def focus_prompt(self) -> None:
         self._prompt.focus()
 

@@ -192,6 +192,13 @@ COMMANDS: tuple[Command, ...] = (
         keys=("f9",),
     ),
     Command(
+        "editor",
+        "write the prompt in your own editor (VISUAL, EDITOR)",
+        lambda host, text: host.acts.edit_outside(),
+        keys=("ctrl+g",),
+        when_idle=True,
+    ),
+    Command(
         "export",
         "write this conversation to a file: Markdown, its pictures beside it, or .json",
         lambda host, text: host.conversations.export(text),

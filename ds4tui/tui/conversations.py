@@ -66,7 +66,8 @@ class Conversations:
         view = self._host.chat_view
         await self._journal.ask(lambda store: store.rename(conversation_id, title))
         if view.chat.id == conversation_id:
-            view.rename(title)
+            view.chat.title = title
+            view.post_message(ChatView.TurnsChanged())
 
     async def delete(self, conversation_id: int) -> None:
         await self._journal.ask(lambda store: delete(store, conversation_id))
