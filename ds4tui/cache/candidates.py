@@ -95,6 +95,7 @@ class Situation:
     rates: Rates
     sizes: Sizes
     _asked: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _page_bytes: dict[int, int] = field(default_factory=dict)
 
     def can_cut(self, base: HeldRows, to: int) -> bool:
         """Whether a live or parked state can go back to `to` by itself; asked once."""
@@ -114,6 +115,13 @@ class Situation:
 
     def holders(self) -> tuple[HeldRows, ...]:
         return self.live_rows() + self.offers.rows
+
+    def page_bytes(self) -> dict[int, int]:
+        """What is to be read of each page on disk; 0 where that is not known."""
+        if not self._page_bytes:
+            pages = (held for held in self.offers.rows if held.kind == "page")
+            self._page_bytes.update((page.holder_id, page.nbytes) for page in pages)
+        return self._page_bytes
 
 
 def covered_to(rows: Sequence[HeldRows], start: int = 0) -> int:
@@ -159,10 +167,24 @@ def _ways(situation: Situation) -> Iterator[Way]:
         yield from _ways_with_bounded_part(situation, reach)
         return
     for base in (*_bases(situation), None):
-        for kept in {reach, reach if base is None else min(base.reach, situation.limit)}:
+        rows = 0 if base is None else min(base.reach, situation.limit)
+        for kept in sorted({rows, _worth_taking_to(situation, rows, reach), reach}):
             way = _way(situation, base, kept, None)
             if way is not None:
                 yield way
+
+
+def _worth_taking_to(situation: Situation, start: int, reach: int) -> int:
+    """Up to where rows from `start` on are had sooner than they are computed: of a page on disk
+    all is read, so the last one may have too few that are wanted."""
+    best_ms = gained_ms = 0.0
+    best = start
+    for part in _parts(situation.holders(), start, reach) or ():
+        gained_ms += situation.rates.prefill_ms(part.end - part.start)
+        gained_ms -= _taking_ms(situation, part)
+        if gained_ms >= best_ms:
+            best, best_ms = part.end, gained_ms
+    return best
 
 
 def _ways_with_bounded_part(situation: Situation, reach: int) -> Iterator[Way]:
@@ -173,7 +195,10 @@ def _ways_with_bounded_part(situation: Situation, reach: int) -> Iterator[Way]:
             yield way
     usable = [s for s in situation.offers.snapshots if 0 < s.position <= reach]
     usable.sort(key=lambda s: (-s.position, s.on_disk))
-    for snapshot in usable[:_SNAPSHOTS_TRIED]:
+    in_memory = covered_to([held for held in situation.holders() if held.kind != "page"])
+    nearby = [s for s in usable if s.position <= in_memory and not s.on_disk]
+    tried = (*usable[:_SNAPSHOTS_TRIED], *nearby[:_SNAPSHOTS_TRIED])
+    for snapshot in dict.fromkeys(tried):
         for start in (*bases, None):
             way = _way(situation, start, snapshot.position, snapshot)
             if way is not None:
@@ -351,12 +376,18 @@ def _given_up(unheld: int) -> _Left:
 
 
 def _copying_ms(situation: Situation, way: Way, put_away_bytes: int) -> float:
-    rates, sizes = situation.rates, situation.sizes
-    pages = {held.holder_id for held in situation.offers.rows if held.kind == "page"}
-    loaded = sum(p.end - p.start for p in way.parts if p.holder in pages) * sizes.row_bytes
-    copied = sum(p.end - p.start for p in way.parts if p.holder not in pages) * sizes.row_bytes
-    if way.snapshot is not None and way.snapshot.on_disk:
-        loaded += sizes.snapshot_bytes
-    elif way.snapshot is not None:
-        copied += sizes.snapshot_bytes
-    return rates.copy_ms(copied + put_away_bytes) + rates.load_ms(loaded)
+    rates, snapshot = situation.rates, way.snapshot
+    ms = sum(_taking_ms(situation, part) for part in way.parts) + rates.copy_ms(put_away_bytes)
+    if snapshot is None:
+        return ms
+    # A state that holds nothing yet does not say what its bounded part takes.
+    nbytes = snapshot.nbytes or situation.sizes.snapshot_bytes
+    return ms + rates.copy_ms(nbytes) + (rates.load_ms(nbytes) if snapshot.on_disk else 0.0)
+
+
+def _taking_ms(situation: Situation, part: RowPart) -> float:
+    """Rows of a holder in their new place; a page is read whole before."""
+    nbytes = (part.end - part.start) * situation.sizes.row_bytes
+    page_bytes = situation.page_bytes().get(part.holder)
+    ms = situation.rates.copy_ms(nbytes)
+    return ms if page_bytes is None else ms + situation.rates.load_ms(page_bytes or nbytes)

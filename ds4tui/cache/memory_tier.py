@@ -96,7 +96,7 @@ class MemoryTier(Counted):
             entry = self._entries[key]
             if entry.kind == "snapshot":
                 if common == entry.end:
-                    snapshots.append(HeldSnapshot(key, entry.end))
+                    snapshots.append(HeldSnapshot(key, entry.end, False, entry.nbytes))
             elif entry.kind != "lent" and min(common, entry.end) > entry.start:
                 rows.append(self._held(key, entry, common))
         return Offers(
@@ -251,11 +251,11 @@ class MemoryTier(Counted):
                     standing.point = point
                 return key
         entry = self._snapshot_entry(timeline_to_position, bounded, nbytes, point)
-        key = self._add(entry, timeline_to_position, keep)
-        if key is not None:
+        taken = self._add(entry, timeline_to_position, keep)
+        if taken is not None:
             self._refuses_snapshots = False
-            self._thin(timeline_to_position, key, keep)
-        return key
+            self._thin(timeline_to_position, taken, keep)
+        return taken
 
     def refuse_snapshot(self, timeline_to_position: Timeline, nbytes: int, reason: str) -> None:
         """A bounded part at the end of it is not even copied: whoever misses it is told. It is
@@ -456,8 +456,13 @@ class MemoryTier(Counted):
             seen, standings = self._surveyed
             if len(seen) == len(live) and all(a is b for a, b in zip(seen, live, strict=True)):
                 return standings
-        nodes = {id(node) for timeline in live for node in self._tree.walk(timeline).nodes}
-        standings = survey(self._tree, self._entries, nodes)
+        rows: dict[int, int] = {}
+        for walk in map(self._tree.walk, live):
+            rows |= {id(node): len(node.ids) for node in walk.nodes}
+            if walk.left_in is not None:
+                some = walk.shared - walk.left_in.start
+                rows[id(walk.left_in)] = max(some, rows.get(id(walk.left_in), 0))
+        standings = survey(self._tree, self._entries, rows)
         self._surveyed = live, standings
         return standings
 

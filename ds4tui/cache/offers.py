@@ -22,12 +22,15 @@ HOLDER_LIVE = 0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast things go, measured or guessed; all > 0. Only their proportions decide a plan."""
+    """How fast things go, measured or guessed; all > 0. Only their proportions decide a plan.
+    `load_ms_each` is what a record on disk takes whatever its size: to be opened, checked, and
+    waited for."""
 
     prefill_tokens_per_s: float = 500.0
     decode_tokens_per_s: float = 20.0
     copy_bytes_per_s: float = 5e9
     load_bytes_per_s: float = 1e9
+    load_ms_each: float = 2.0
 
     def prefill_ms(self, tokens: int) -> float:
         return 1e3 * tokens / self.prefill_tokens_per_s
@@ -36,7 +39,8 @@ class Rates:
         return 1e3 * nbytes / self.copy_bytes_per_s
 
     def load_ms(self, nbytes: int) -> float:
-        return 1e3 * nbytes / self.load_bytes_per_s
+        """Of one record, which is read whole."""
+        return self.load_ms_each + 1e3 * nbytes / self.load_bytes_per_s
 
 
 DEFAULT_RATES = Rates()
@@ -76,7 +80,8 @@ class HeldRows:
     "parked": a whole state (start = 0) that `can_rewind` as it says and can be gone on with;
     "segment": a copied run of rows, of use once [0, start) comes from elsewhere; "page": a run
     on disk; "live": the session's own state, which no look-up returns. `nbytes` is what it takes
-    in memory. `unheld` says of a parked one what Offers.unheld does of the live one.
+    in memory, or of a page what is read of it, however few rows are wanted. `unheld` says of a
+    parked one what Offers.unheld does of the live one.
     """
 
     holder_id: int
@@ -97,11 +102,13 @@ class HeldRows:
 
 @dataclass(frozen=True, slots=True)
 class HeldSnapshot:
-    """The bounded part of a state at `position`; all ids before it are the wanted timeline's."""
+    """The bounded part of a state at `position`; all ids before it are the wanted timeline's.
+    `nbytes` is what it takes, 0 where that is as much as the live state's."""
 
     snapshot_id: int
     position: int
     on_disk: bool = False
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

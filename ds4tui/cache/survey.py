@@ -5,7 +5,7 @@ with the most rows, so a copy adds nothing to what is lost when it goes. Rows th
 holds are credited to nobody. What leans on rows leans on the holder that has the credit.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -27,8 +27,9 @@ class Surveyed(Protocol):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`tokens` would have to be evaluated again if it were gone; `stems` are the holders without
-    which it would be of no use; an orphan is of none already: more rows before it are nowhere
-    than are held from there on. A smaller gap is closed by the next prompt that ends in it."""
+    which it would be of no use; an orphan is of none already: as many rows before it are nowhere
+    as are held from there on, or more. A smaller gap is closed by the next prompt that ends in
+    it."""
 
     tokens: int
     stems: frozenset[int]
@@ -55,10 +56,10 @@ class _Path:
 
 
 def survey(
-    tree: PrefixTree, entries: Mapping[int, Surveyed], live_nodes: Collection[int]
+    tree: PrefixTree, entries: Mapping[int, Surveyed], live_rows: Mapping[int, int]
 ) -> dict[int, Standing]:
-    """Of all entries. `live_nodes` are the ids (Python's) of nodes whose rows a live state
-    holds."""
+    """Of all entries. `live_rows` says by the id (Python's) of a node how many of its rows, from
+    its start on, a live state holds."""
     nodes = list(tree.nodes())
     credit = _credits(nodes, entries)
     tokens = dict.fromkeys(entries, 0)
@@ -67,10 +68,10 @@ def survey(
     for node in nodes:
         before = paths[id(node.parent)] if node.parent is not None else _Path()
         holder = credit.get(id(node))
-        is_live = id(node) in live_nodes
-        if holder is not None and not is_live:
-            tokens[holder] += len(node.ids)
-        path = _step(before, node, holder, is_live=is_live)
+        live = live_rows.get(id(node), 0)
+        if holder is not None:
+            tokens[holder] += len(node.ids) - live
+        path = _step(before, node, holder, live)
         snapshots = [key for key in node.keys if entries[key].kind == "snapshot"]
         for key in snapshots:
             tokens[key] = node.end - path.snapshot
@@ -106,12 +107,12 @@ def _claim(entry: Surveyed, key: int) -> tuple[bool, int, int]:
     return (entry.kind != "lent", entry.end - entry.start, -key)
 
 
-def _step(before: _Path, node: Node, holder: int | None, *, is_live: bool) -> _Path:
-    if is_live or not len(node.ids):
+def _step(before: _Path, node: Node, holder: int | None, live: int) -> _Path:
+    if live == len(node.ids):
         return before
     if holder is None:
-        gap = node.start if before.gap is None else before.gap
-        return replace(before, gap=gap, missing=before.missing + len(node.ids))
+        gap = node.start + live if before.gap is None else before.gap
+        return replace(before, gap=gap, missing=before.missing + len(node.ids) - live)
     if before.link is None or before.link.holder != holder:
         return replace(before, link=_Link(node.start, holder, before.link))
     return before

@@ -97,6 +97,7 @@ def check_offers(tier: DiskTier, wanted: Timeline) -> int:
         reach = max(reach, held.reach)
     for found in snapshots:
         assert 0 < found.position <= reach and found.on_disk
+        assert found.nbytes > 0  # what a load of it costs
         snapshot = tier.read_snapshot(found.snapshot_id)
         assert same_snapshot(snapshot, true_snapshot(wanted.prefix(found.position)))
     return reach

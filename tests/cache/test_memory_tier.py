@@ -78,7 +78,7 @@ def test_what_is_held_of_a_timeline() -> None:
     offers = tier.offers(branch(100, 250, 2))
     rows = {held.holder_id: (held.kind, held.start, held.end, held.common) for held in offers.rows}
     assert rows == {whole: ("parked", 0, 300, 100), tail: ("segment", 100, 200, 200)}
-    assert offers.snapshots == (HeldSnapshot(at, 100),)
+    assert offers.snapshots == (HeldSnapshot(at, 100, nbytes=10),)
     assert offers.free_bytes == 100_000 - 3_000 - 1_000 - 20
     assert (tier.parked_bytes, tier.segment_bytes, tier.snapshot_bytes) == (3_000, 1_000, 20)
     assert (tier.parked_count, tier.segment_count, tier.snapshot_count) == (1, 1, 2)
@@ -324,6 +324,26 @@ def test_one_missing_row_makes_no_orphan_of_a_long_branch() -> None:
     offers = tier.offers(branch(4_977, 165_755))
     assert [held.holder_id for held in offers.rows] == [long]
     assert [held.snapshot_id for held in offers.snapshots] == [end]
+
+
+@pytest.mark.parametrize(("missing", "is_orphan"), [(49, False), (50, True), (51, True)])
+def test_rows_behind_as_many_that_are_nowhere_are_an_orphan(missing: int, is_orphan: bool) -> None:
+    """Invariant 4: a gap must be shorter than what is held behind it."""
+    tier = tier_of(10_000)
+    live(tier, branch(100, 100))
+    segment(tier, branch(100, 100 + missing + 50), 100 + missing)
+    tier.settle()
+    assert tier.segment_count == (0 if is_orphan else 1)
+    assert [note.kind for note in tier.drain_notes()] == (["pruned"] if is_orphan else [])
+
+
+def test_rows_that_are_live_are_credited_to_nobody_wherever_the_live_state_ends() -> None:
+    tier = tier_of(10_000)
+    held = park(tier, branch(100, 300))
+    live(tier, branch(100, 250))
+    assert held is not None
+    tier.drop(held, "as a test")
+    assert [note.tokens for note in tier.drain_notes()] == [50]
 
 
 def test_nothing_is_taken_for_an_orphan_while_a_session_changes_branches() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ds4tui.cache.memory_tier import MemoryTier
+from ds4tui.cache.offers import Rates
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.session import Session, SessionState
 from ds4tui.engine.state import ModelState
@@ -147,8 +148,22 @@ def test_a_parked_branch_that_may_be_torn_is_given_up_and_told(
         session.sync(wanted, plan)
     monkeypatch.undo()
     assert session._memory.parked_tokens == 3
+    # Nothing stands for the state that was taken: its rows are nobody's.
+    held = [(held.kind, len(held.timeline)) for held in session._memory.holders()]
+    assert held == [("parked", 3)]
     assert session.plan(Timeline.of([*whole, 1])).cause == "session poisoned"
     assert fed(session, [*whole, 1]) == 201
+
+
+def test_the_end_of_a_parked_branch_that_finds_no_room_is_missed_by_name(session: Session) -> None:
+    whole, wanted, _ = parked_and_edited(session)
+    session._memory._budget = 0
+    session._memory.rates = Rates(copy_bytes_per_s=1e4)  # nor would it be copied in time
+    plan = session.plan(wanted)
+    assert (plan.base, plan.base_rows, plan.base_tail) == ("parked", 190, "drop")
+    drain(session.sync(wanted, plan))
+    again = session.plan(Timeline.of([*whole, 1]))
+    assert (again.kept, again.cause) == (190, "branch evicted")
 
 
 def test_what_a_failed_switch_had_not_parked_is_told_as_lost(
