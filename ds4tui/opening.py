@@ -42,12 +42,16 @@ _opened: list[str] = []
 
 
 def open_assistant(
-    name_or_path: str, settings: Settings, progress: Callable[[str], None]
+    name_or_path: str,
+    settings: Settings,
+    progress: Callable[[str], None],
+    is_mmproj_binding: bool = True,
 ) -> Assistant:
-    """Blocks until the model can answer; `progress` gets words about it.
+    """Blocks until the model can answer; `progress` gets words about it. An mmproj that the
+    settings name has to fit if `is_mmproj_binding`; else it was named for another model.
 
-    Raises ModelNotFound, ModelError (damaged), GGUFError, TemplateError, OutOfMemory; nothing is
-    left open then.
+    Raises ModelNotFound, ModelError (damaged), GGUFError, TemplateError, OutOfMemory, UsageError
+    (an mmproj that is not there); nothing is left open then.
     """
     began_s = time.perf_counter()
     path = resolve_model(name_or_path, settings.data_dir)
@@ -63,7 +67,7 @@ def open_assistant(
             )
         tokenizer = Tokenizer.from_gguf(gguf, VocabularyCache.of_user())
         chat_format = ChatFormat.from_gguf(gguf, tokenizer, settings.thinking_wish())
-        sight = Sight.of(name, gguf, tokenizer, settings, progress)
+        sight = Sight.of(name, gguf, tokenizer, settings, progress, is_mmproj_binding)
         with sight:
             progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
             engine = Engine(lambda: _load(name, gguf, tokenizer, settings, sight))

@@ -1,8 +1,9 @@
 """How a model that is opened gets its eyes: the mmproj that was named, one beside it, or, for the
 catalogue's smollm2, the one that comes with the package (library/screens.py).
 
-A named one that does not fit is an error; one that was found by itself costs nothing but pictures,
-and why is told to whoever sends one. Read on the caller's thread, loaded on the engine's.
+A named one that does not fit the model that it was named for is an error; one that was found by
+itself costs nothing but pictures, and why is told to whoever sends one. Read on the caller's
+thread, loaded on the engine's.
 """
 
 import logging
@@ -16,7 +17,7 @@ from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
-from ds4tui.errors import GGUFError, OutOfMemory
+from ds4tui.errors import GGUFError, OutOfMemory, UsageError
 from ds4tui.library import screens
 from ds4tui.library.eyes import Text, found_for, require_fitting
 
@@ -53,14 +54,19 @@ class Sight:
         tokenizer: Tokenizer,
         settings: Settings,
         progress: Callable[[str], None],
+        is_binding: bool = True,
     ) -> "Sight":
-        """Of the text model `gguf`, called `name`. Raises ModelNotFound and GGUFError for an
-        mmproj that was named and is not there or does not fit."""
+        """Of the text model `gguf`, called `name`. Raises UsageError and GGUFError for an mmproj
+        that was named and is not there or does not fit. Not `is_binding`: it was named for another
+        model, and is what is tried last."""
         if settings.mmproj.lower() == "none":
             return cls(name, None, _words(name, _SWITCHED_OFF, "Open it without that."), False)
-        named = _named(settings)
-        paths = [named] if named else found_for(gguf.path, settings.models_dir)
-        text = Text(gguf.architecture, gguf.key(".embedding_length", int, 0))
+        named = _named(settings, is_binding)
+        binding = named if is_binding else None
+        paths = [binding] if binding else found_for(gguf.path, settings.models_dir)
+        if named and named not in paths:
+            paths.append(named)
+        text = _text(gguf)
         if not paths:
             return cls(name, None, _words(name, _none_found(gguf, text), _HINT), False)
         from ds4tui.engine.vision.seeing import eyes_of, open_eyes  # brings Pillow
@@ -71,8 +77,8 @@ class Sight:
         def fits(file_name: str, config: "VisionConfig") -> None:
             require_fitting(file_name, config, text)
 
-        if named:
-            return cls(name, eyes_of(named, encode, fits), "", True)
+        if binding:
+            return cls(name, eyes_of(binding, encode, fits), "", True)
         eyes, reasons = open_eyes(paths, encode, fits)
         return cls(name, eyes, "" if eyes else _words(name, reasons, _HINT), False)
 
@@ -138,8 +144,24 @@ class Sight:
         self.close()
 
 
-def _named(settings: Settings) -> Path | None:
-    """As a path, as a file of the models folder, or as the one that comes with the package."""
+def require_named(gguf: GGUFFile, settings: Settings) -> None:
+    """By headers alone, before anything is closed for the model `gguf`. Raises UsageError and
+    GGUFError for an mmproj that was named for it and is not there or does not fit."""
+    from ds4tui.engine.vision.config import VisionConfig
+
+    named = None if settings.mmproj.lower() == "none" else _named(settings)
+    if named is not None:
+        with GGUFFile.open(named) as file:
+            require_fitting(named.name, VisionConfig.of(file), _text(gguf))
+
+
+def _text(gguf: GGUFFile) -> Text:
+    return Text(gguf.architecture, gguf.key(".embedding_length", int, 0))
+
+
+def _named(settings: Settings, is_needed: bool = True) -> Path | None:
+    """As a path, as a file of the models folder, or as the one that comes with the package; None
+    if none was named. Raises UsageError if it is not there and needed."""
     if not settings.mmproj:
         return None
     try:
@@ -148,7 +170,14 @@ def _named(settings: Settings) -> Path | None:
         path = Path(settings.mmproj)
     inside = settings.models_dir / settings.mmproj
     brought = screens.FOLDER / settings.mmproj
-    return next((p for p in (path, inside, brought) if p.is_file()), path)
+    found = next((p for p in (path, inside, brought) if p.is_file()), None)
+    if found is None and is_needed:
+        raise UsageError(
+            f"There is no mmproj file {path}, nor one of that name in {settings.models_dir}.",
+            "Correct --mmproj (or the setting mmproj); without it the model finds the file beside "
+            "it by itself, and --mmproj none opens it without pictures.",
+        )
+    return found
 
 
 def _none_found(gguf: GGUFFile, text: Text) -> str:

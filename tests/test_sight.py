@@ -10,9 +10,10 @@ from ds4tui import sight as sight_module
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
-from ds4tui.errors import GGUFError, ModelNotFound, OutOfMemory
+from ds4tui.errors import GGUFError, OutOfMemory, UsageError
 from ds4tui.library.screens import MMPROJ
 from ds4tui.sight import Sight
+from ds4tui.terminal import check_model
 from tests.engine.vision.changed import with_keys
 from tests.engine.vision.pictures import encoded, picture
 from tests.golden.files import golden_path, projector_path
@@ -30,11 +31,12 @@ def put(model: Path, name: str, family: str = "idefics3") -> Path:
     return Path(shutil.copy(projector_path(family), model.with_name(name)))
 
 
-def sight(model: Path, mmproj: str = "", load: bool = False) -> Sight:
+def sight(model: Path, mmproj: str = "", load: bool = False, is_binding: bool = True) -> Sight:
     settings = replace(Settings(), data_dir=model.parents[1], mmproj=mmproj)
     with GGUFFile.open(model) as gguf:
         tokenizer = Tokenizer.from_gguf(gguf)
-        with Sight.of("tiny", gguf, tokenizer, settings, lambda words: None) as found:
+        said = Sight.of("tiny", gguf, tokenizer, settings, lambda words: None, is_binding)
+        with said as found:
             if load:
                 text, images = found.load(gguf, settings)
                 assert text.weights_bytes > 0 and (images is None) == (found.vision is None)
@@ -96,8 +98,43 @@ def test_it_can_be_switched_off_or_named(model: Path, tmp_path: Path) -> None:
     shutil.copy(projector_path("idefics3"), elsewhere)
     assert name_of(sight(model, str(elsewhere))) == "elsewhere.gguf"
     assert name_of(sight(model, "mmproj-tiny.gguf")) == "mmproj-tiny.gguf"  # of the models folder
-    with pytest.raises(ModelNotFound):
+
+
+def test_a_named_one_that_is_not_there_is_told_as_that_and_not_as_a_missing_model(
+    model: Path,
+) -> None:
+    with pytest.raises(UsageError, match=r"There is no mmproj file gone\.gguf, nor") as raised:
         sight(model, "gone.gguf")
+    assert "--mmproj none" in raised.value.hint
+
+
+def test_one_that_was_named_for_another_model_is_used_last_if_it_fits(
+    model: Path, tmp_path: Path
+) -> None:
+    named = tmp_path / "named.gguf"
+    shutil.copy(projector_path("idefics3"), named)
+    assert name_of(sight(model, str(named), is_binding=False)) == "named.gguf"
+    put(model, "mmproj-tiny.gguf")
+    assert name_of(sight(model, str(named), is_binding=False)) == "mmproj-tiny.gguf"
+    assert name_of(sight(model, "gone.gguf", is_binding=False)) == "mmproj-tiny.gguf"
+    model.with_name("mmproj-tiny.gguf").unlink()
+    shutil.copy(projector_path("gemma3v"), named)
+    found = sight(model, str(named), is_binding=False)
+    assert found.vision is None and "named.gguf does not belong to this model" in found.refusal
+
+
+def test_a_named_one_is_held_against_the_header_before_anything_is_closed(model: Path) -> None:
+    path = put(model, "mmproj-tiny.gguf")
+    settings = replace(Settings(), model=str(model), data_dir=model.parents[1])
+    other = Path(shutil.copy(model, model.with_name("other.gguf")))
+    check_model(str(model), replace(settings, mmproj=str(path)))
+    check_model(str(model), replace(settings, mmproj="none"))
+    bad = str(put(model, "mmproj-bad.gguf", "gemma3v"))
+    for wrong, told in ((bad, "does not belong to this model"), ("gone", "There is no mmproj")):
+        for name in (str(model), "tiny-model"):
+            with pytest.raises((GGUFError, UsageError), match=told):
+                check_model(name, replace(settings, mmproj=wrong))
+        check_model(str(other), replace(settings, mmproj=wrong))  # it was not named for this one
 
 
 def test_a_damaged_one_costs_only_the_pictures(model: Path) -> None:
