@@ -45,6 +45,10 @@ _CHECKPOINT_PAGES = 64
 # More than a commit adds to the files of the index: a row with its head, and the log until the
 # next checkpoint.
 GROWTH_BYTES = 512 << 10
+# More than the log grows by for one row that changes or goes, and what a commit may grow it by:
+# whatever changes at once is cut into commits with a checkpoint behind each.
+_ROW_BYTES = 16 << 10
+_COMMIT_BYTES = GROWTH_BYTES // 2
 
 # What the system refuses says nothing of the database: making it anew would lose the uses.
 _NOT_ITS_FAULT = {
@@ -125,17 +129,18 @@ class Index:
         return _rows(self._db)
 
     def put(self, rows: Iterable[IndexRow]) -> None:
-        """Add or replace rows, all in one transaction."""
+        """Add or replace rows."""
         values = [
             (r.head.name, r.file_bytes, r.mtime_ns, r.used_at, r.hits, encoded(r.head))
             for r in rows
         ]
         self._all("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", values)
 
-    def used(self, uses: Iterable[tuple[str, float, int]]) -> None:
-        """(name, used_at, hits) of records that are there."""
+    def used(self, uses: Iterable[tuple[str, float, int]], room_bytes: int = GROWTH_BYTES) -> None:
+        """(name, used_at, hits) of records that are there; the log grows by `room_bytes` at
+        most, if that is enough for one."""
         values = [(used_at, hits, name) for name, used_at, hits in uses]
-        self._all("UPDATE records SET used_at = ?, hits = ? WHERE name = ?", values)
+        self._all("UPDATE records SET used_at = ?, hits = ? WHERE name = ?", values, room_bytes)
 
     def remove(self, names: Iterable[str]) -> None:
         self._all("DELETE FROM records WHERE name = ?", [(name,) for name in names])
@@ -147,9 +152,19 @@ class Index:
     def close(self) -> None:
         self._db.close()
 
-    def _all(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
-        if not values:
-            return
+    def _all(
+        self,
+        statement: str,
+        values: Sequence[tuple[object, ...]],
+        room_bytes: int = GROWTH_BYTES,
+    ) -> None:
+        count = max(1, min(_COMMIT_BYTES, room_bytes) // _ROW_BYTES)
+        for at in range(0, len(values), count):
+            self._commit(statement, values[at : at + count])
+            if len(values) > count:
+                self.checkpoint()
+
+    def _commit(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             self._db.executemany(statement, values)
@@ -195,8 +210,8 @@ class SteadyIndex:
     def put(self, rows: Collection[IndexRow]) -> None:
         self._change(lambda index: index.put(rows))
 
-    def used(self, uses: Collection[tuple[str, float, int]]) -> None:
-        self._change(lambda index: index.used(uses))
+    def used(self, uses: Collection[tuple[str, float, int]], room_bytes: int) -> None:
+        self._change(lambda index: index.used(uses, room_bytes))
 
     def remove(self, names: Collection[str]) -> None:
         self._change(lambda index: index.remove(names))

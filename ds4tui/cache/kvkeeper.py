@@ -128,8 +128,8 @@ class Keeper:
         files = self._adoption.without_temporaries(self._folder.files())
         rows = self._index.open()
         adopted = self._adoption.take_over(files, rows, self._pins())
-        self._index.put(adopted)
         self._index.remove(rows.keys() - {file.name for file in files})
+        self._index.put(adopted)
         self._measure(self._folder.files())
 
     @property
@@ -375,7 +375,7 @@ class Keeper:
 
     def _shrink(self) -> None:
         """A budget that was lowered holds from the start, and every record that goes is told."""
-        over = self.used_bytes + GROWTH_BYTES - self.budget_bytes
+        over = self.used_bytes - self.budget_bytes
         could = freeable_bytes(self._books.stored())
         if over > 0:
             try:
@@ -458,7 +458,7 @@ class Keeper:
 
     def close(self) -> None:
         with self.changing:
-            self.uses.write_down()
+            self.uses.write_down(self.budget_bytes - self.used_bytes)
             self._index.close()
             self._folder.give_lock()
             self._is_closed, self.why_not = True, self.why_not or "it is closed"

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from ds4tui.cache.kvbooks import Books, Entry
-from ds4tui.cache.kvindex import SteadyIndex
+from ds4tui.cache.kvindex import GROWTH_BYTES, SteadyIndex
 from ds4tui.cache.kvtally import Tally
 
 # A record that was used later than now by more than this tells that the clock was set back.
@@ -59,12 +59,12 @@ class Uses:
         """The record has gone; the caller holds the lock."""
         self._new.pop(entry.head.name, None)
 
-    def write_down(self) -> None:
-        """What was used since the last time."""
+    def write_down(self, room_bytes: int = GROWTH_BYTES) -> None:
+        """What was used since the last time; the index grows by `room_bytes` meanwhile."""
         with self._lock:
             uses = [(name, used_at, hits) for name, (used_at, hits) in self._new.items()]
             self._new.clear()
-        self._index.used(uses)
+        self._index.used(uses, room_bytes)
 
     def now(self) -> float:
         """The time; records that seem to be of the future were used now."""

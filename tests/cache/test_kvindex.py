@@ -1,7 +1,9 @@
 """The index: what is put in is there again, and a row that is damaged is not believed."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from ds4tui.cache import kvindex
 from ds4tui.cache.kvformat import RecordHead, encoded, prefix_key
 from ds4tui.cache.kvindex import INDEX_FILES, INDEX_NAME, Index, IndexRow, SteadyIndex
+from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.kvtally import Tally
 from ds4tui.cache.timeline import Timeline
-from tests.cache.kv_samples import IDENTITY
+from tests.cache.kv_samples import IDENTITY, true_page
 from tests.cache.pictures import span, with_images
 
 TEXT = with_images(1, 2, span(0, 3, 7), 5)
@@ -134,3 +137,49 @@ def test_the_index_is_small_again_when_records_go(tmp_path: Path, index: Index) 
     for text in texts:
         index.remove([row(0, 900, text).head.name])
     assert before > 2_000_000 and size() < kvindex.GROWTH_BYTES
+
+
+@pytest.mark.parametrize("what", ["lost", "touched"])
+def test_taking_over_breaks_no_budget_and_costs_no_record(tmp_path: Path, what: str) -> None:
+    budget = 6 << 20
+    now = [1e9]
+    opening = partial(DiskTier, tmp_path, budget, IDENTITY, floor_bytes=0, clock=lambda: now[0])
+    tier = opening()
+    number = 0
+    while not tier.stats.evictions:
+        text = Timeline.of(range(2000 * number, 2000 * number + 1000))
+        assert tier.put_page(text, 0, true_page(text, 0, 1000).layers, what="w" * 150)
+        assert tier.flush(60.0)
+        number, now[0] = number + 1, now[0] + 60
+    first = tier.entries()[0]
+    tier.read_rows(first.holder_id, 0, 1000)
+    used = {entry.created_at: entry.used_at for entry in tier.entries()}
+    assert used[first.created_at] == now[0] != first.created_at
+    tier.close(10.0)
+    before = {path.name for path in tmp_path.glob("*.page")}
+    for path in tmp_path.glob("*"):
+        if what == "touched":
+            os.utime(path)
+        elif path.name == INDEX_NAME:
+            path.unlink()
+    peaks = [0]
+    put_in = Index._commit
+
+    def seen(index: Index, *args: Any) -> None:
+        put_in(index, *args)
+        peaks.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Index, "_commit", seen)
+        tier = opening()
+    assert len(peaks) > 3 and max(peaks) <= budget
+    assert {path.name for path in tmp_path.glob("*.page")} == before
+    if what == "touched":  # uses are remembered
+        assert {entry.created_at: entry.used_at for entry in tier.entries()} == used
+    peaks.clear()
+    for entry in tier.entries():  # at the edge of the budget, all are used
+        tier.read_rows(entry.holder_id, entry.start, entry.end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Index, "_commit", seen)
+        tier.close(10.0)
+    assert peaks and max(peaks) <= budget
