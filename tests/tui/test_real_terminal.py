@@ -72,9 +72,10 @@ class Terminal:
     def type(self, text: bytes) -> None:
         os.write(self.here, text)
 
-    def until(self, text: bytes) -> None:
+    def until(self, text: bytes, after: int = 0) -> None:
+        """Read until `text` has come, behind the first `after` bytes."""
         deadline = time.monotonic() + TIMEOUT_S
-        while text not in self.seen:
+        while text not in self.seen[after:]:
             assert time.monotonic() < deadline, f"{text!r} never came: {self.seen[-2000:]!r}"
             self.read()
 
@@ -155,6 +156,53 @@ def test_a_paste_with_colours_is_text_and_no_keys(terminal: Terminal, tmp_path: 
     store = ConversationStore(tmp_path / "c.db")
     assert store.load(1).path[0].message.text == "see log line\nERROR\n/quit\nmore\n!"
     store.close()
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor that waits for a line on the terminal and writes it into the file."""
+    script = tmp_path / "editor"
+    script.write_text('#!/bin/sh\necho EDITOR HERE\nread line\necho "$line" >> "$1"\n')
+    script.chmod(0o700)
+    monkeypatch.setenv("EDITOR", str(script))
+    monkeypatch.delenv("VISUAL", raising=False)
+
+
+@pytest.mark.usefixtures("editor")
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_an_editor_has_the_terminal_while_it_runs(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"draft \x07")  # ctrl+g
+    terminal.until(b"EDITOR HERE")
+    assert terminal.seen.rindex(LEAVE_ALTERNATE_SCREEN) < terminal.seen.rindex(b"EDITOR HERE")
+    seen = len(terminal.seen)
+    terminal.type(b"written outside\r")
+    terminal.until(ENTER_ALTERNATE_SCREEN, seen)
+    terminal.until(b"written outside", terminal.seen.rindex(ENTER_ALTERNATE_SCREEN))
+    terminal.type(b"!\r")
+    terminal.until(b"decode")
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+    store = ConversationStore(tmp_path / "c.db")
+    assert store.load(1).path[0].message.text == "draft written outside!"
+    store.close()
+
+
+@pytest.mark.parametrize("escapes", [(b"\x1b\x1b",), (b"\x1b", b"\x1b")])
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_escape_twice_lists_the_questions_however_a_terminal_sends_it(
+    terminal: Terminal, escapes: tuple[bytes, ...]
+) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"hello\r")
+    terminal.until(b"decode")
+    done = terminal.seen.index(b"decode")
+    terminal.until(b"Enter sends", done)  # before that an escape stops the answer
+    for escape in escapes:
+        terminal.type(escape)
+    terminal.until(b"Edit a question")
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
