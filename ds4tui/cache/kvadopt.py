@@ -65,7 +65,7 @@ class Adoption:
                 continue
             self._enter(row, is_pinned=file.name in pins)
         for fault, found in damaged.items():
-            self._report(fault, found)
+            self._report(fault, found, pins)
         with self._lock:
             self._books.relink_orphans()
         if adopted and rows:
@@ -75,14 +75,16 @@ class Adoption:
     def forget_lost(self, files: Sequence[SeenFile], rows: dict[str, IndexRow]) -> None:
         """What the index or the books know and no file holds any more, or another one does."""
         sizes = {file.name: file.nbytes for file in files if file.kind == "record"}
+        seen = {(file.name, file.nbytes, file.mtime_ns) for file in files}
         lost = {name: row.file_bytes for name, row in rows.items() if name not in sizes}
         with self._lock:
             for entry in list(self._books.entries.values()):
                 if entry.host is None and sizes.get(entry.head.name) != entry.nbytes:
                     lost[entry.head.name] = entry.nbytes
                     self._books.remove(entry)
-            for name in self._books.strays.keys() - sizes.keys():
-                del self._books.strays[name]
+            for name, stray in list(self._books.strays.items()):
+                if (name, stray.nbytes, stray.mtime_ns) not in seen:  # another file by now
+                    del self._books.strays[name]
         if lost:
             self._tally.fault("gone", len(lost))
             said = f"{len(lost)} {_records(lost)} removed or changed by others"
@@ -103,7 +105,7 @@ class Adoption:
             uses = (row.used_at, row.hits, row.mtime_ns)
             self._books.add(Entry(entry_id, row.head, row.file_bytes, *uses, is_pinned))
 
-    def _report(self, fault: Fault, files: Sequence[SeenFile]) -> None:
+    def _report(self, fault: Fault, files: Sequence[SeenFile], pins: frozenset[str]) -> None:
         nbytes = sum(file.nbytes for file in files)
         self._tally.fault(fault, len(files))
         if CorruptRecord(fault, "").is_damage and self.may_change:
@@ -113,8 +115,13 @@ class Adoption:
             said = f"{len(files)} {_records(files)} of no use here ({fault})"
             with self._lock:
                 for file in files:
-                    stray = Stray(self._books.next_id(), file.nbytes, fault)
-                    self._books.strays[file.name] = stray
+                    self._books.strays[file.name] = Stray(
+                        self._books.next_id(),
+                        file.nbytes,
+                        fault,
+                        file.mtime_ns,
+                        file.name in pins and not CorruptRecord(fault, "").is_damage,
+                    )
         self._tally.note("damaged", said, 0, nbytes)
 
 

@@ -50,6 +50,8 @@ class Stray:
     entry_id: int
     nbytes: int
     fault: Fault
+    mtime_ns: int = 0
+    is_pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,18 @@ class Books:
         orphans = self._orphans(entries)
         found = [self._weighed(entry, orphans) for entry in entries]
         for stray in list(self.strays.values()):
-            found.append(Stored(stray.entry_id, "page", 0, stray.nbytes, 0.0, 0.0, is_orphan=True))
+            found.append(
+                Stored(
+                    stray.entry_id,
+                    "page",
+                    end=0,
+                    nbytes=stray.nbytes,
+                    recompute_ms=0.0,
+                    used_at=0.0,
+                    is_pinned=stray.is_pinned,
+                    is_orphan=True,
+                )
+            )
         return found
 
     def _weighed(self, entry: Entry, orphans: Collection[int]) -> Stored:

@@ -19,7 +19,8 @@ from ds4tui.cache.kventries import DiskEntry
 class StoredConversation:
     """`name` is the short name to call it by. `own_bytes` would be freed if it went alone,
     `nbytes` are with what it shares with others. `spares_s` is what it took to compute; times are
-    in seconds since 1970. `leaf_id` is the holder of its last page: who pins that keeps it all."""
+    in seconds since 1970. `leaf_id` is the holder of its last page: who pins that keeps it all.
+    `former` are the names that it had when it was shorter."""
 
     name: str
     label: str  # of its model
@@ -38,6 +39,7 @@ class StoredConversation:
     is_ours: bool  # of the model that is open
     is_broken: bool  # of no use: its beginning is gone
     leaf_id: int
+    former: tuple[str, ...] = ()
 
     @property
     def shared_bytes(self) -> int:
@@ -54,6 +56,17 @@ class _Path:
     @property
     def records(self) -> tuple[DiskEntry, ...]:
         return (*(page for page, _ in self.pages), *self.snapshots)
+
+    @property
+    def grown(self) -> tuple[DiskEntry, ...]:
+        """The pages that were its end once, the last one first; what it shares with a
+        conversation that ends before is not its own."""
+        found = [page for page, _ in self.pages[:1]]
+        for page, end in self.pages[1:]:
+            if end < page.end:
+                break
+            found.append(page)
+        return tuple(found)
 
 
 def stored_conversations(entries: Sequence[DiskEntry]) -> tuple[StoredConversation, ...]:
@@ -96,9 +109,8 @@ def _path(
 def _told(path: _Path, uses: Counter[int]) -> StoredConversation:
     leaf = path.pages[0][0]
     records = path.records
-    words = f"{leaf.identity.hex()} {leaf.start} {leaf.end} {leaf.created_at!r}"
     return StoredConversation(
-        name=xxhash.xxh3_64_hexdigest(words.encode())[:8],
+        name=_name(leaf),
         label=leaf.label,
         model_id=leaf.identity.hex()[:8],
         what=next((page.what for page, _ in path.pages if page.what), ""),
@@ -111,11 +123,17 @@ def _told(path: _Path, uses: Counter[int]) -> StoredConversation:
         created_at=min(record.created_at for record in records),
         hits=leaf.hits,
         spares_s=sum(_spares_ms(page, end) for page, end in path.pages) / 1e3,
-        is_pinned=leaf.is_pinned,
+        is_pinned=any(page.is_pinned for page in path.grown),
         is_ours=leaf.is_ours,
         is_broken=leaf.is_orphan,
         leaf_id=leaf.holder_id,
+        former=tuple(_name(page) for page in path.grown[1:]),
     )
+
+
+def _name(leaf: DiskEntry) -> str:
+    words = f"{leaf.identity.hex()} {leaf.start} {leaf.end} {leaf.created_at!r}"
+    return xxhash.xxh3_64_hexdigest(words.encode())[:8]
 
 
 def _spares_ms(page: DiskEntry, end: int) -> float:
@@ -123,13 +141,17 @@ def _spares_ms(page: DiskEntry, end: int) -> float:
 
 
 def named(conversations: Iterable[StoredConversation], name: str) -> tuple[StoredConversation, ...]:
-    """Those whose name begins with `name`; an empty name is nobody's."""
-    wanted = name.strip().lower()
-    return tuple(c for c in conversations if wanted and c.name.startswith(wanted))
+    """Those whose name begins with `name`, or where there are none, those that had such a name
+    when they were shorter; an empty name is nobody's."""
+    wanted, known = name.strip().lower(), tuple(conversations)
+    found = tuple(c for c in known if wanted and c.name.startswith(wanted))
+    if found or not wanted:
+        return found
+    return tuple(c for c in known if any(each.startswith(wanted) for each in c.former))
 
 
 def as_json(found: StoredConversation) -> dict[str, Any]:
     """All that callers outside can use; `records` are its pages and snapshots."""
     values = asdict(found)
-    del values["leaf_id"]
+    del values["leaf_id"], values["former"]
     return values | {"records": found.pages + found.snapshots}

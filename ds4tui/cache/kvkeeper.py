@@ -24,6 +24,7 @@ from ds4tui.cache.kvfile import WritingStopped, record_parts, write_record
 from ds4tui.cache.kvfolder import Folder, SeenFile
 from ds4tui.cache.kvformat import CorruptRecord, RecordHead, encoded
 from ds4tui.cache.kvindex import GROWTH_BYTES, IndexRow, SteadyIndex
+from ds4tui.cache.kvpins import Pins
 from ds4tui.cache.kvpolicy import (
     Eviction,
     default_budget_bytes,
@@ -77,6 +78,7 @@ class Keeper:
         self._may_write, self._shrinks = may_write, shrinks
         self._index = SteadyIndex(path, tally)
         self._adoption = Adoption(path, books, lock, tally, self._try_to_remove)
+        self._pins = Pins(books, lock, self.failed)
         self.uses = Uses(books, lock, tally, self._index, clock)
         self.touch, self.hold = self.uses.touch, self.uses.hold
         self._seen_at, self._looked_at, self._index_bytes = -1, 0.0, 0
@@ -127,7 +129,7 @@ class Keeper:
         """This process writes here from now on."""
         files = self._adoption.without_temporaries(self._folder.files())
         rows = self._index.open()
-        adopted = self._adoption.take_over(files, rows, self._pins())
+        adopted = self._adoption.take_over(files, rows, self._pins.read(self._folder))
         self._index.remove(rows.keys() - {file.name for file in files})
         self._index.put(adopted)
         self._measure(self._folder.files())
@@ -166,13 +168,6 @@ class Keeper:
             return f"the folder cannot be written ({exc.strerror or exc})"
         return "another ds4tui writes in this folder"
 
-    def _pins(self) -> frozenset[str]:
-        try:
-            return self._folder.read_pins()
-        except OSError as exc:
-            self.failed("the pins could not be read", exc)
-            return frozenset()
-
     def reread(self) -> None:
         """Of a folder in which another process writes: take over what has changed, or all of it
         if that one has gone."""
@@ -185,7 +180,8 @@ class Keeper:
                 if changed_at == self._seen_at:
                     return
                 files = self._folder.files()
-                self._adoption.take_over(files, self._uses_seen(files), self._pins())
+                pins = self._pins.read(self._folder)
+                self._adoption.take_over(files, self._uses_seen(files), pins)
                 self._measure(files)
                 self._seen_at = changed_at
             except OSError as exc:
@@ -263,6 +259,7 @@ class Keeper:
 
     def _write(self, job: Job) -> None:
         nbytes, seconds = self.write(job.entry, job.head)
+        self._pins.go_on(self._folder, job.entry)
         self._tally.stored(job.head.kind, nbytes, seconds, job.head.tokens, job.why)
 
     def write(self, entry: Entry, head: RecordHead) -> tuple[int, float]:
@@ -406,6 +403,8 @@ class Keeper:
         with self.changing:
             stored = [entry for entry in entries if entry.host is None]
             self.forget(stored)
+            if any(entry.is_pinned for entry in stored):
+                self._pins.rest(self._folder)
             self._index.scrub()
             return sum(entry.nbytes for entry in stored)
 
@@ -420,7 +419,8 @@ class Keeper:
         with self._lock:
             self._books.remove(entry)
             if self.why_not or not fault.is_damage:
-                stray = Stray(self._books.next_id(), entry.nbytes, fault.fault)
+                kept = (entry.mtime_ns, entry.is_pinned and not fault.is_damage)
+                stray = Stray(self._books.next_id(), entry.nbytes, fault.fault, *kept)
                 self._books.strays[entry.head.name] = stray
         if fault.is_damage and not self.why_not:
             self._try_to_remove([entry.head.name])
@@ -429,14 +429,7 @@ class Keeper:
         """OSError if it cannot be kept, StoreError if it is another's to do."""
         with self.changing:
             self.check_writer()
-            with self._lock:
-                was, entry.is_pinned = entry.is_pinned, is_pinned
-                names = [e.head.name for e in self._books.entries.values() if e.is_pinned]
-            try:
-                self._folder.write_pins(names)
-            except OSError:
-                entry.is_pinned = was
-                raise
+            self._pins.set(self._folder, entry, is_pinned=is_pinned)
 
     def check_writer(self) -> None:
         if self.why_not:

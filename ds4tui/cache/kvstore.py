@@ -382,7 +382,8 @@ class DiskTier:
         self.changed()
 
     def unpin(self, holder_id: int) -> None:
-        """As `pin`."""
+        """As `pin`; of the records before it that it goes on from, too: a conversation was pinned
+        when it was shorter."""
         self._keeper.pin(self._entry(holder_id), is_pinned=False)
         self.changed()
 
