@@ -184,6 +184,10 @@ async def test_an_agent_that_does_not_know_of_my_turn_hides_nothing() -> None:
         assert await on.say("agent", "r1", "its own") == "r3"
         await on.until(lambda: any("kept beside" in t for t in on.toasts), "it is told")
         assert on.answers == ["r1", "r2"] and on.shown(1) == ["agent", "r1", "mine", "r2"]
+        await on.say("agent", "r1", "its own", "r3", "and on")
+        await asyncio.to_thread(on.agents.wait_written)
+        await on.pilot.pause()
+        assert sum("kept beside" in t for t in on.toasts) == 1
 
 
 async def test_an_agents_own_branch_is_followed() -> None:

@@ -453,7 +453,8 @@ class ChatView(Vertical):
             return
         if joined.is_shown:
             self.run_worker(self._take_in())
-        else:
+        elif not self.chat.is_told_of_branch:  # once: agents ask often
+            self.chat.is_told_of_branch = True
             self.notify(wording.BESIDE, timeout=TOLD_S)
 
     async def _look(self) -> None:
