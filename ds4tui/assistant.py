@@ -30,7 +30,7 @@ from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ContextOverflow
-from ds4tui.events import Decision, Event, Finished
+from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
 if TYPE_CHECKING:  # bring libraries that not every reply needs
@@ -201,8 +201,6 @@ class Assistant:
         left_out = images - len(rendering.timeline.spans)
 
         def remember(event: Event) -> None:
-            if left_out and isinstance(event, Decision):
-                event = replace(event, images_left_out=left_out)
             told = reader.read(event)
             if isinstance(event, Finished):
                 keep(event)
@@ -220,6 +218,7 @@ class Assistant:
             began,
             constraint,
             rendering.pictures,
+            left_out,
         )
 
     def _reasoning(self, thinking: bool | None) -> Reasoning:
@@ -292,6 +291,7 @@ class Assistant:
         words: str = "",
         constraint: "Constraint | None" = None,
         pictures: "tuple[Picture, ...]" = (),
+        images_left_out: int = 0,
     ) -> Job:
         stops = self.format.stop_token_ids
         request = GenerateRequest(
@@ -303,6 +303,7 @@ class Assistant:
             words,
             pictures=pictures,
             constraint=constraint,
+            images_left_out=images_left_out,
         )
         return self._engine.submit(request, listener)
 

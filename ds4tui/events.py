@@ -88,6 +88,7 @@ class Decision(Event):
         session: int = 0,
         time_s: float = 0.0,
         tripwire: str = "",
+        images_left_out: int = 0,
     ) -> "Decision":
         """`windows`: what both sides share, how the live one goes on, how the wanted one does."""
         shared, live, wanted = windows
@@ -118,6 +119,7 @@ class Decision(Event):
             session=session,
             time_s=time_s,
             tripwire=tripwire,
+            images_left_out=images_left_out,
         )
 
 

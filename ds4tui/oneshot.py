@@ -19,6 +19,7 @@ from ds4tui.chat.messages import Image, Message
 from ds4tui.config import Settings
 from ds4tui.errors import Ds4Error, UsageError
 from ds4tui.events import (
+    Decision,
     EncodingProgress,
     Event,
     Failed,
@@ -150,6 +151,8 @@ class Screen:
         elif isinstance(event, TokenText):
             self.clear()
             self._write(event.text)
+        if isinstance(event, Decision) and event.images_left_out:
+            self.warn(_left_out_words(event.images_left_out))
         if isinstance(event, PrefillProgress):
             self.note(prefill_words(event))
         elif isinstance(event, ReasoningText):
@@ -178,6 +181,11 @@ def prefill_words(progress: PrefillProgress) -> str:
     if math.isfinite(progress.eta_s) and progress.tokens_per_s > 0:
         text += f" {progress.tokens_per_s:,.0f} tok/s ETA {progress.eta_s:,.0f}s"
     return text + (f", {progress.cached:,} from cache" if progress.cached else "")
+
+
+def _left_out_words(images: int) -> str:
+    what = "1 earlier picture is" if images == 1 else f"{images:,} earlier pictures are"
+    return f"{what} not shown to the model (images_kept)"
 
 
 def _follow(job: Job, events: "queue.SimpleQueue[Event]", screen: Screen) -> int:

@@ -285,7 +285,8 @@ class FakeEngine:
         wanted = job.request.timeline
         self._step(job, 0.0)
         plan = plan_sync(self._live, wanted, can_rewind=lambda to: True)
-        decision = Decision.of(job.job_id, plan)
+        left_out = job.request.images_left_out
+        decision = Decision.of(job.job_id, plan, images_left_out=left_out)
         job.emit(decision)
         self._live = wanted.prefix(plan.kept)
         job.usage = replace(job.usage, cached_tokens=plan.kept)

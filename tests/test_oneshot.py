@@ -312,6 +312,16 @@ def test_pictures_alone_are_a_question(tmp_path: Path) -> None:
     assert ask(assistant, "", images=[picture_file(tmp_path / "a.png")]) == 0
 
 
+def test_pictures_that_the_model_is_not_shown_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assistant = FakeAssistant("A cat.", vision=FakeVision(), images_kept=1)
+    files = [picture_file(tmp_path / name, n) for n, name in enumerate(("a.png", "b.png"), 8)]
+    assert ask(assistant, images=files) == 0
+    told = "ds4tui: 1 earlier picture is not shown to the model (images_kept)\n"
+    assert capsys.readouterr() == ("A cat.\n", told)
+
+
 def test_what_is_no_picture_is_named_before_a_model_is_opened(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("no picture")
     with pytest.raises(UsageError, match=r"^a\.png is no picture"):

@@ -246,6 +246,7 @@ class Generation:
             origin=self.job.request.origin,
             session=self.session.number,
             tripwire=self._pool.tripwire.watch(plan.prompt, plan.kept, cause),
+            images_left_out=self.job.request.images_left_out,
         )
         log_decision(self.decision)
         self.job.emit(self.decision)

@@ -72,7 +72,8 @@ class GenerateRequest:
     """One job: evaluate `timeline`, then sample until a stop token, string or limit. `outline`
     says which positions are whose message, `first_words` how the person began, where that is known:
     templates put words of their own before and behind them. `pictures` are those of the timeline's
-    spans, in any order. `constraint` is the form that the reply must have."""
+    spans, in any order; of the conversation's, `images_left_out` earlier ones are not in it.
+    `constraint` is the form that the reply must have."""
 
     timeline: Timeline
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -82,3 +83,4 @@ class GenerateRequest:
     pictures: "tuple[Picture, ...]" = field(default=(), kw_only=True)
     first_words: str = ""
     constraint: "Constraint | None" = field(default=None, kw_only=True)
+    images_left_out: int = field(default=0, kw_only=True)

@@ -24,6 +24,7 @@ def decision_of(
     origin: Origin,
     session: int,
     tripwire: str = "",
+    images_left_out: int = 0,
 ) -> Decision:
     """The plan as an event, its windows as text; `session` is the number of the one that took
     the job."""
@@ -35,6 +36,7 @@ def decision_of(
         session=session,
         time_s=time.time(),
         tripwire=tripwire,
+        images_left_out=images_left_out,
     )
 
 

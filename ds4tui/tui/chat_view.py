@@ -38,6 +38,7 @@ from ds4tui.tui.panels import usage_words
 from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.transcript import Transcript
 from ds4tui.tui.turn import Turn, TurnEnd
+from ds4tui.tui.words import left_out_words
 
 TOLD_S = 12.0  # a reason and what to do about it take their time
 SECOND_PRESS_S = 1.0
@@ -420,6 +421,8 @@ class ChatView(Vertical):
         footer = usage_words(end.usage, end.stop_reason, end.status)
         if fork is not None and end.decision is not None:
             footer += wording.kept_words(end.decision)
+        if end.decision is not None and end.decision.images_left_out:
+            footer += f" · {left_out_words(end.decision.images_left_out)}"
         if not end.answered:
             footer += wording.ASIDE
         await self._transcript.end_turn(answer, footer, is_aside=not end.answered)

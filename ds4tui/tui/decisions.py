@@ -17,6 +17,7 @@ from ds4tui.tui.words import (
     counted,
     cut,
     hanging_row,
+    left_out_words,
     percent,
     seconds_words,
     section,
@@ -200,6 +201,8 @@ def _kept_section(decision: Decision, row: _Rows) -> Content:
         lines.append(row("estimated", f"{seconds_words(decision.estimated_ms)} to the first token"))
     if decision.images in _IMAGES:
         lines.append(row("images", _IMAGES[decision.images]))
+    if decision.images_left_out:
+        lines.append(row("left out", left_out_words(decision.images_left_out)))
     return section("What is kept", *lines)
 
 

@@ -89,3 +89,9 @@ def counted(count: int, noun: str) -> str:
 def clock_words(time_s: float) -> str:
     """`14:03:22`, by this machine's clock; `time_s` in seconds since 1970."""
     return time.strftime("%H:%M:%S", time.localtime(time_s))
+
+
+def left_out_words(images: int) -> str:
+    """Of a conversation with more pictures than the model is shown."""
+    are = "is" if images == 1 else "are"
+    return f"{counted(images, 'earlier picture')} {are} not shown to the model (images_kept)"

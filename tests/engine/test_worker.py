@@ -168,6 +168,14 @@ def test_the_next_turn_evaluates_only_what_is_new(bench: Bench) -> None:
     assert bench.model.chunks == [4, 1]
 
 
+def test_a_decision_tells_how_many_images_the_prompt_lacks(bench: Bench) -> None:
+    log = EventLog()
+    request = GenerateRequest(Timeline.of(PROMPT), GREEDY, images_left_out=2)
+    assert bench.engine.submit(request, log).wait(20)
+    assert log.of_type(Decision)[0].images_left_out == 2
+    assert bench.engine.stats.decision == log.of_type(Decision)[0]
+
+
 def test_reuse_gives_the_reply_of_a_cold_run(bench: Bench) -> None:
     bench.run([*PROMPT, 1, 2, 3])
     reused = finished(bench.run())

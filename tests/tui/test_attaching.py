@@ -11,6 +11,7 @@ from textual.keys import _character_to_key
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.tui.screens.picture import PictureScreen
+from tests.chat.sights import FakeVision as SeeingFake
 from tests.fakes import FakeAssistant
 from tests.pictures.programs import give, make, only_these
 from tests.pictures.samples import bomb, cut_gif, png, torn_avif
@@ -359,6 +360,22 @@ async def test_another_model_counts_anew_and_one_that_sees_nothing_refuses(shot:
         await on.press("enter")
         await on.until(lambda: REFUSAL in on.toasts)
         assert on.prompt.text == "[shot.png 100x50] what?" and on.questions == []
+
+
+async def test_pictures_that_the_model_is_not_shown_are_told_below_the_answer(shot: Path) -> None:
+    assistant = FakeAssistant("I see.", vision=SeeingFake(), images_kept=1)
+    async with running(assistant) as on:
+        for name in ("shot.png", "other.png"):
+            shot.with_name(name).write_bytes(png((100, 50 + len(name))))
+            on.prompt.put(f"/image {name}")
+            await on.press("enter")
+            await on.until(lambda name=name: f"[{name}" in on.prompt.text)
+            await on.press("enter")
+            await on.answered()
+        assert "not shown" not in on.footers[0]
+        assert "1 earlier picture is not shown to the model (images_kept)" in on.footers[1]
+        decision = assistant.stats.decision
+        assert decision is not None and decision.images_left_out == 1
 
 
 # /image and @

@@ -87,6 +87,12 @@ def test_what_is_new_has_no_cause_and_no_parting() -> None:
     assert "cause" not in text and "part" not in text and "a program, over HTTP" in text
 
 
+def test_pictures_that_the_model_is_not_shown_are_told() -> None:
+    text = decision_detail(replace(NEW, images_left_out=2), 100).plain
+    assert "left out  2 earlier pictures are not shown to the model (images_kept)" in text
+    assert "left out" not in decision_detail(NEW, 100).plain
+
+
 def test_replay_places_and_lost_branches_are_told() -> None:
     text = decision_detail(RESTORED, 100).plain
     assert "replayed  402 of those evaluated were held already" in text
