@@ -22,9 +22,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize(("method", "path"), ASKED)
-@pytest.mark.parametrize(
-    "key", ["", "Bearer wrong", "Bearer secre", "Bearer secret2", "Basic secret"]
-)
+@pytest.mark.parametrize("key", WRONG_KEYS)
 def test_no_answer_without_the_key(serve: Serve, method: str, path: str, key: str) -> None:
     running = serve(api_key="secret")
     headers = {**JSON, "Authorization": key} if key else JSON
@@ -50,9 +48,7 @@ def test_no_answer_to_pages_of_others(
     assert "access-control-allow-origin" not in allowed
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [each.values for each in ASKED if "POST" in each.values]
-)
+@pytest.mark.parametrize(("method", "path"), POSTED)
 def test_a_body_that_is_too_large_is_not_read(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, method: str, path: str
 ) -> None:
