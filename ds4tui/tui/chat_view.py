@@ -7,7 +7,6 @@ command, find a model. What Enter took out of the prompt goes back into it unles
 import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -94,12 +93,7 @@ class ChatView(Vertical):
         shelf = self._attaching.shelf
         self.branches = Branches(self, journal, self._transcript, self._prompt, shelf)
         self._completing = Completing(
-            self._prompt,
-            self._completions,
-            self._attaching,
-            self._enter,
-            self.run_worker,
-            partial(self.run_worker, group="paths", exclusive=True),
+            self._prompt, self._completions, self._attaching, self._enter, self.run_worker
         )
         self._escaped_s = -SECOND_PRESS_S
 
@@ -290,8 +284,7 @@ class ChatView(Vertical):
     @on(Prompt.Choose)
     def _complete(self, event: Prompt.Choose) -> None:
         event.stop()
-        left = self._completing.choose(event.key, event.text)
-        if left:
+        if left := self._completing.choose(event.key, event.text):
             self._submit(Prompt.Submitted(left))
 
     @on(OptionList.OptionSelected, "#completions")
@@ -309,8 +302,8 @@ class ChatView(Vertical):
     def _escape(self, event: Prompt.Escaped) -> None:
         """Out of an edit; twice in an empty prompt: into one."""
         event.stop()
-        is_second = time.monotonic() - self._escaped_s < SECOND_PRESS_S
-        self._escaped_s = time.monotonic()
+        before_s, self._escaped_s = self._escaped_s, time.monotonic()
+        is_second = self._escaped_s - before_s < SECOND_PRESS_S
         if not self.branches.leave_edit() and is_second and not self._prompt.text:
             self._enter(commands.named("edit"), "", "")
 

@@ -1,6 +1,6 @@
 """What the list of completions does to the prompt: commands of the table, paths of pictures."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from ds4tui.pictures.paths import completions
@@ -12,12 +12,11 @@ from ds4tui.tui.labels import Mention
 from ds4tui.tui.prompt import Prompt
 
 Enter = Callable[[Command, str, str], None]
-Begin = Callable[[Coroutine[Any, Any, None]], Any]
 
 
 class Completing:
     """Belongs to the UI loop. `enter` asks for a command (with its argument, and the text that it
-    was), `begin` runs a coroutine, `list_paths` one in the place of the last such one."""
+    was); `run_worker` is a widget's."""
 
     def __init__(
         self,
@@ -25,11 +24,10 @@ class Completing:
         listed: CompletionList,
         attaching: Attaching,
         enter: Enter,
-        begin: Begin,
-        list_paths: Begin,
+        run_worker: Callable[..., Any],
     ) -> None:
         self._prompt, self._list, self._attaching = prompt, listed, attaching
-        self._enter, self._begin, self._list_paths = enter, begin, list_paths
+        self._enter, self._run_worker = enter, run_worker
 
     def close(self) -> bool:
         """Close the list; whether it was open."""
@@ -43,7 +41,7 @@ class Completing:
         self._prompt.is_completing, self._prompt.is_completing_path = is_command, False
         mention = None if is_command or self._attaching.refusal else self._prompt.mention
         if mention is not None:
-            self._list_paths(self._offer_paths(mention))
+            self._run_worker(self._offer_paths(mention), group="paths", exclusive=True)
 
     async def _offer_paths(self, mention: Mention) -> None:
         found = await in_thread("ds4tui-paths", lambda: completions(mention.path))
@@ -76,7 +74,7 @@ class Completing:
             return
         self._prompt.put_mention(mention, chosen.mention)
         if not chosen.is_folder:
-            self._begin(self._attaching.begun(self._attaching.read_mention(chosen.mention)))
+            self._run_worker(self._attaching.begun(self._attaching.read_mention(chosen.mention)))
 
     def _choose_command(self, text: str) -> str:
         command = self._list.command_for(text)
