@@ -254,7 +254,7 @@ class MemoryTier(Counted):
         taken = self._add(entry, timeline_to_position, keep)
         if taken is not None:
             self._refuses_snapshots = False
-            self._thin(timeline_to_position, taken, keep)
+            self._thin(timeline_to_position, keep)
         return taken
 
     def refuse_snapshot(self, timeline_to_position: Timeline, nbytes: int, reason: str) -> None:
@@ -395,17 +395,16 @@ class MemoryTier(Counted):
         self._notes.clear()
         return notes
 
-    def _thin(self, timeline: Timeline, newest_key: int, keep: Collection[int]) -> None:
-        """Of the snapshots along `timeline` some go, so that the newest is not one too many."""
-        walk, newest = self._tree.walk(timeline), self._entries[newest_key]
+    def _thin(self, timeline: Timeline, keep: Collection[int]) -> None:
+        """Of the snapshots along `timeline` some go where they are too many, never the last."""
+        walk = self._tree.walk(timeline)
         keys = {self._entries[k].end: k for k in _keys_on(walk) if self._is(k, "snapshot")}
-        del keys[newest.end]
         forks = {node.end for node in walk.nodes if len(node.children) > 1}
         places = [
             Place(at, self._entries[key].point, at in forks or key in keep)
             for at, key in keys.items()
         ]
-        places.append(Place(newest.end, newest.point))
+        newest = self._entries[keys[len(timeline)]]
         affordable = int(self.budget_bytes * _SNAPSHOT_SHARE) // max(1, newest.nbytes)
         affordable = min(affordable, _SNAPSHOTS_MAX)
         stay = staying(places, affordable, self.spacing_tokens(newest.nbytes))

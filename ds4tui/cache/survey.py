@@ -27,9 +27,8 @@ class Surveyed(Protocol):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`tokens` would have to be evaluated again if it were gone; `stems` are the holders without
-    which it would be of no use; an orphan is of none already: as many rows before it are nowhere
-    as are held from there on, or more. A smaller gap is closed by the next prompt that ends in
-    it."""
+    which it would be of no use; an orphan is of none already: from some gap on as many rows
+    are nowhere as are held, or more. A smaller gap is closed by the next prompt that ends in it."""
 
     tokens: int
     stems: frozenset[int]
@@ -49,8 +48,9 @@ class _Link:
 class _Path:
     """What is known of the way from the root to a node."""
 
-    gap: int | None = None  # the first position that nobody covers
-    missing: int = 0  # rows that nobody covers
+    # By how much the rows that nobody covers outnumber those that are, from some gap on: of the
+    # gap where it is most, so that to cover more makes no orphan. None if there is no gap.
+    lack: int | None = None
     link: _Link | None = None
     snapshot: int = 0  # the last snapshot's position
 
@@ -80,7 +80,7 @@ def survey(
         paths[id(node)] = path
     for key, entry in entries.items():
         path = paths[id(tree.end_of(key))]
-        is_orphan = path.gap is not None and path.missing >= entry.end - path.gap - path.missing
+        is_orphan = path.lack is not None and path.lack >= 0
         stems = _stems(path.link, entry.start)
         found[key] = Standing(tokens[key], stems - {key}, is_orphan)
     return found
@@ -108,14 +108,15 @@ def _claim(entry: Surveyed, key: int) -> tuple[bool, int, int]:
 
 
 def _step(before: _Path, node: Node, holder: int | None, live: int) -> _Path:
-    if live == len(node.ids):
-        return before
-    if holder is None:
-        gap = node.start + live if before.gap is None else before.gap
-        return replace(before, gap=gap, missing=before.missing + len(node.ids) - live)
-    if before.link is None or before.link.holder != holder:
-        return replace(before, link=_Link(node.start, holder, before.link))
-    return before
+    covered = live if holder is None else len(node.ids)
+    missing = len(node.ids) - covered
+    lack = before.lack if before.lack is None else before.lack - covered
+    if missing:
+        lack = max(0, lack or 0) + missing
+    link = before.link
+    if holder is not None and live < len(node.ids) and (link is None or link.holder != holder):
+        link = _Link(node.start, holder, link)
+    return replace(before, lack=lack, link=link)
 
 
 def _stems(link: _Link | None, start: int) -> frozenset[int]:

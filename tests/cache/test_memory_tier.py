@@ -337,6 +337,22 @@ def test_rows_behind_as_many_that_are_nowhere_are_an_orphan(missing: int, is_orp
     assert [note.kind for note in tier.drain_notes()] == (["pruned"] if is_orphan else [])
 
 
+@pytest.mark.parametrize(("start", "is_orphan"), [(59, False), (60, True)])
+def test_rows_before_an_earlier_gap_do_not_make_up_for_a_later_one(
+    start: int, is_orphan: bool
+) -> None:
+    """Else to cover the earlier gap made an orphan of what is behind the later one."""
+    tier = tier_of(10_000)
+    holds = live(tier, branch(10, 10))
+    segment(tier, branch(40, 40), 20)
+    segment(tier, branch(80, 80), start)
+    tier.settle()
+    assert tier.segment_count == (1 if is_orphan else 2)
+    holds(branch(20, 20))
+    tier.settle()
+    assert tier.segment_count == (1 if is_orphan else 2)
+
+
 def test_rows_that_are_live_are_credited_to_nobody_wherever_the_live_state_ends() -> None:
     tier = tier_of(10_000)
     held = park(tier, branch(100, 300))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ds4tui.cache.memory_tier import MemoryTier
@@ -108,6 +108,17 @@ class History:
         assert tier._tree.nbytes <= 8 * len(shared)  # each id once
 
 
+# What covers one gap made an orphan of what was behind the next.
+COVERED_GAP = [
+    ("budget", [0], 1.0),
+    ("segment", [0, 1, 1, 1, 0, 0], 0.375),
+    ("park", [0], 0.0),
+    ("segment", [0, 1, 1, 1, 1, 0, 0, 0], 0.75),
+    ("park", [0, 1], 0.0),
+]
+
+
+@example(history=COVERED_GAP, budget=0)
 @given(st.lists(steps, max_size=30), st.integers(0, 400))
 @settings(max_examples=scaled(250))
 def test_the_invariants_hold(history: list[tuple[str, list[int], float]], budget: int) -> None:

@@ -91,6 +91,9 @@ def test_what_is_lost_again_is_remembered_once_and_as_the_newest() -> None:
     for name in range(3, 3 + 63):
         stones.add_rows(EVICTED, alone(name, 40), 0)
     assert stones.lost(alone(2, 40)) == (Lost(Cause.SNAPSHOT_EVICTED, 40),)
+    for _ in range(9):  # nothing else is forgotten for it
+        stones.add_rows(EVICTED, alone(65, 40), 0)
+    assert all(stones.lost(alone(name, 40)) for name in (1, *range(3, 66)))
     assert {lost.cause for lost in stones.lost(alone(1, 40))} == {EVICTED, Cause.SNAPSHOT_EVICTED}
 
 
