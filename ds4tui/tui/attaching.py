@@ -6,7 +6,6 @@ read, and stay there, with the reason, if they cannot be.
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,8 @@ from ds4tui.errors import Ds4Error, EngineError, UsageError
 from ds4tui.library.screens import SAMPLE_QUESTION, sample_named
 from ds4tui.pictures.capture import capture
 from ds4tui.pictures.clipboard import clipboard_picture
-from ds4tui.pictures.paths import SUFFIXES, dropped, named
+from ds4tui.pictures.mentions import next_mention
+from ds4tui.pictures.paths import dropped, named
 from ds4tui.pictures.reading import PictureFile, checked, read_picture
 from ds4tui.tui import wording
 from ds4tui.tui.background import in_thread
@@ -28,11 +28,8 @@ from ds4tui.tui.shelf import Shelf, Shelved
 
 log = logging.getLogger(__name__)
 
-# `@shot.png`, `@"two words.png"`, `@two\ words.png`: at the beginning of a word.
-MENTION = re.compile(r'(?<!\S)@("(?:[^"\\]|\\.)+"|(?:[^\s\\"]|\\.)+)')
 # A file of a network that is gone is never read; the question goes back into the prompt then.
 WAIT_S = 20.0
-_CLOSING = ".,;:!?)"
 Tell = Callable[[Ds4Error], Awaitable[None]]
 T = TypeVar("T")
 
@@ -66,6 +63,7 @@ class Attaching:
         self._has_failed = False
         self._say, self._tell = say, tell
         self._refusal = ""
+        self._missed = ""  # the text whose @path was told to name no file
         self._at_work = 0
         self._settled = asyncio.Event()
         self._settled.set()
@@ -187,27 +185,33 @@ class Attaching:
 
     async def with_mentions(self, text: str) -> str | None:
         """`text` with the labels of the pictures that it mentions as @path; None if one of them
-        cannot be read or is refused. Words that name no picture file stay as they are."""
+        cannot be read or is refused. Raises UsageError for one that is not there, once: the same
+        text again says that it is no picture, but words."""
         with _Work(self):
-            for match in reversed(list(MENTION.finditer(text))):
-                found = await in_thread("ds4tui-names", partial(_mentioned, match[1]))
-                if found is None:
-                    continue
-                path, rest = found
-                read = None if self._is_refused() else await self._read([_reader(path)])
-                if read is None:
-                    return None
-                text = f"{text[: match.start()]}{self._label(read[0])}{rest}{text[match.end() :]}"
-            return text
+            parts, at = [], 0
+            while mention := await in_thread("ds4tui-names", partial(next_mention, text, at)):
+                label = f"@{mention.name}"
+                if mention.path is not None:
+                    read = await self._mentioned(mention.path)
+                    if read is None:
+                        return None
+                    label = self._label(read)
+                elif not self._refusal and self._missed != text:
+                    self._missed = text
+                    raise UsageError(f"There is no picture {mention.name}.", wording.MISSED_HINT)
+                parts += [text[at : mention.start], label]
+                at = mention.end
+            return "".join([*parts, text[at:]])
+
+    async def _mentioned(self, path: Path) -> PictureFile | None:
+        read = None if self._is_refused() else await self._read([_reader(path)])
+        return read[0] if read else None
 
     async def read_mention(self, mention: str) -> None:
         """Put a picture in the place of `mention`, an @path that was chosen for the prompt."""
         label = await self.with_mentions(mention)
         if label is not None and label != mention:
             self._target.exchange(mention, f"{label} ")
-
-    def may_mention(self, text: str) -> bool:
-        return any(_looks_like_a_picture(m[1]) for m in MENTION.finditer(text))
 
     # Inside
 
@@ -279,19 +283,3 @@ class _Work:
 
 def _reader(path: Path) -> Callable[[], PictureFile]:
     return lambda: read_picture(path)
-
-
-def _looks_like_a_picture(word: str) -> bool:
-    return Path(word.strip('"').rstrip(_CLOSING)).suffix.lower() in SUFFIXES
-
-
-def _mentioned(word: str) -> tuple[Path, str] | None:
-    """The picture file that `word` of an @path names, and what of it is the sentence's; None if
-    there is none of that name."""
-    if not _looks_like_a_picture(word):
-        return None
-    for name in dict.fromkeys((word, word.rstrip(_CLOSING))):
-        paths, missing = named(name)
-        if len(paths) == 1 and not missing:
-            return paths[0], word[len(name) :]
-    return None

@@ -21,6 +21,7 @@ from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.config import Settings
 from ds4tui.errors import ConversationWentOn, Ds4Error
+from ds4tui.pictures.mentions import may_mention
 from ds4tui.tui import commands, wording
 from ds4tui.tui.attaching import Attaching
 from ds4tui.tui.branches import Branches
@@ -255,7 +256,7 @@ class ChatView(Vertical):
         """Send, or wait for the pictures that are on their way or are mentioned."""
         if self._attaching.held:  # one at a time: this one is for later
             self._prompt.give_back(text)
-        elif self._attaching.is_at_work or self._attaching.may_mention(text):
+        elif self._attaching.is_at_work or may_mention(text):
             self.run_worker(self._send_whole(text))
         else:
             self._send_or_queue(text)

@@ -33,6 +33,7 @@ TAKEN_NAME = "screenshot.png"
 CHOOSE_A_PART = "Choose a part of the screen with the mouse; Esc there leaves."
 PICTURE_IS_SLOW = "The picture is still being read; the question is back in the prompt."
 NAME_HINT = "Names with spaces may stand in quotes; @ in the prompt completes them."
+MISSED_HINT = "Correct its name; sent again as it is, it stays words."
 NO_CAPTURE_HINT = "Install one, or take it with the system's own key and send it with /image."
 
 SEE_LOG = "The log file has the details."

@@ -434,12 +434,30 @@ async def test_at_completes_a_path_through_folders_to_a_picture(shot: Path, tmp_
 async def test_a_path_that_is_typed_whole_is_sent_as_its_picture(shot: Path) -> None:
     assistant = seeing()
     async with running(assistant) as on:
-        await on.type("Compare @shot.png, @nobody.png and me@home.png")
+        question = "Compare @shot.png, @nobody.png and me@home.png"
+        await on.type(question)
         await on.press("escape", "enter")
+        await on.until(lambda: any("no picture nobody.png" in n for n in on.notices))
+        await until_prompt(on, question)
+        assert on.questions == []
+        await on.press("enter")  # it is meant so
         await on.until(lambda: on.answers == ["I see."])
         await on.answered()
         assert asked(assistant).text == "Compare , @nobody.png and me@home.png"
         assert [(i.name, i.at) for i in asked(assistant).images] == [("shot.png", 8)]
+
+
+async def test_punctuation_around_a_path_is_the_sentences(shot: Path) -> None:
+    assistant = seeing()
+    async with running(assistant) as on:
+        on.prompt.put("What (@shot.png) is @shot.png's title…")
+        await on.press("enter")
+        await on.until(lambda: on.answers == ["I see."])
+        await on.answered()
+        assert asked(assistant).text == "What () is 's title…"
+        assert [(i.name, i.at) for i in asked(assistant).images] == [
+            ("shot.png", 6), ("shot.png", 11),
+        ]  # fmt: skip
 
 
 async def test_a_broken_picture_that_is_mentioned_is_told_and_the_prompt_kept(shot: Path) -> None:
