@@ -11,6 +11,7 @@ import pytest
 from ds4tui.assistant import Assistant
 from ds4tui.cache import tombstones
 from ds4tui.chat import remembered, rendering
+from ds4tui.chat.conversation_keys import Contents
 from ds4tui.chat.messages import Message
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.replay import ReplayMemory
@@ -44,6 +45,8 @@ def assistant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     engine.wait_ready(20)
     made = Assistant(fake_info(4000), engine, chat_format)
     made._replay = ReplayMemory(max_entries=50, max_bytes=20_000)
+    made._replay._contents = Contents(max_entries=64)
+    made._least_tokens._max_entries = 64
     made._model = model  # type: ignore[attr-defined]
     yield made
     made.close()
