@@ -53,6 +53,14 @@ def entry_of(holder_id: int) -> int:
     return FIRST_HOLDER_ID - holder_id
 
 
+def what_of(entry: Entry) -> str:
+    """In words."""
+    head = entry.head
+    if head.kind == "snapshot":
+        return f"the snapshot at {head.end:,}"
+    return f"the page of tokens {head.start:,} to {head.end:,}"
+
+
 def shown(entry: Entry, stem: int | None, is_orphan: bool, *, is_ours: bool) -> DiskEntry:
     head = entry.head
     return DiskEntry(

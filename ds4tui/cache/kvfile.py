@@ -13,7 +13,7 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -105,7 +105,12 @@ def write_record(
             _write(file, np.frombuffer(_PADDING[: -data.nbytes % ALIGNMENT], np.uint8), is_stopped)
         os.fsync(file)
         os.replace(temporary, path)
-    sync_folder(folder)
+    try:
+        sync_folder(folder)
+    except OSError:
+        with suppress(OSError):  # what is left then is adopted when the folder is looked at
+            path.unlink()
+        raise
     return head
 
 

@@ -25,6 +25,7 @@ _FILE_MODE = 0o600
 _RECORD_NAME = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{16}\.page|\.snapshot)")
 # As `kvfile` and `write_pins` make them: another file that begins like them is somebody's.
 _TEMPORARY_NAME = re.compile(re.escape(TEMPORARY_PREFIX) + r"\d+-(\d+-\d+|pins)")
+_INDEX_NAMES = frozenset(INDEX_FILES)
 _OURS = {LOCK_NAME, PINS_NAME, *INDEX_FILES}
 _PINS_BYTES_MAX = 64 << 20
 
@@ -105,6 +106,10 @@ class Folder:
             with suppress(FileNotFoundError):
                 total += (self.path / name).stat().st_size
         return total
+
+    def names(self) -> frozenset[str]:
+        """Of what lies in it, but for the index, which has files now and then."""
+        return frozenset(os.listdir(self.path)) - _INDEX_NAMES
 
     def changed_at(self) -> int:
         """When a name came or went, in ns."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ds4tui.cache.kvadopt import Adoption
 from ds4tui.cache.kvbooks import Books, Entry, Found, Stray
+from ds4tui.cache.kventries import what_of
 from ds4tui.cache.kvfile import WritingStopped, record_parts, write_record
 from ds4tui.cache.kvfolder import Folder, SeenFile
 from ds4tui.cache.kvformat import CorruptRecord, RecordHead, encoded
@@ -171,6 +172,8 @@ class Keeper:
     def reread(self) -> None:
         """Of a folder in which another process writes: take over what has changed, or all of it
         if that one has gone."""
+        if self._is_closed:
+            return
         with self.changing:
             self._try_again()
             if not self.why_not:
@@ -200,7 +203,11 @@ class Keeper:
         """Write a record that is in the books, or take it out of them again."""
         try:
             with self.changing:
-                self._store(job, is_second_try=False)
+                try:
+                    if not self._is_closed:
+                        self._store(job, is_second_try=False)
+                finally:
+                    self.settle()
         finally:
             with self._lock:
                 if job.entry.host is not None:
@@ -228,7 +235,7 @@ class Keeper:
         except (ValueError, MemoryError) as exc:
             self._refuse(job, str(exc) or "no memory is left")
         except OSError as exc:
-            word = self.failed(f"{_what(job.entry)} could not be stored", exc)
+            word = self.failed(f"{what_of(job.entry)} could not be stored", exc)
             if word == "folder gone" and not is_second_try and self._reopen():
                 self._store(job, is_second_try=True)
 
@@ -239,18 +246,19 @@ class Keeper:
     def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
         """(1) and (2)."""
         self.uses.now()
-        self._look()
+        self.look()
         keep = found.path_to(job.head.start) | {job.entry.entry_id}
         return self._make_room(nbytes + GROWTH_BYTES, keep)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """What lies in the folder now. Thousands of files take tens of milliseconds to look at,
         so that is done when a name has come or gone, and every few seconds, since files of others
         may grow; in between the index alone does."""
         is_late = time.monotonic() - self._looked_at > _LOOK_S
         if is_late or self._folder.changed_at() != self._seen_at:
             files = self._folder.files()
-            self._adoption.forget_lost(files, {})
+            pins = self._pins.read(self._folder)
+            self._index.put(self._adoption.take_over(files, {}, pins))
             self._measure(files)
             return
         index_bytes = self._folder.index_bytes()
@@ -267,6 +275,7 @@ class Keeper:
         Raises as write_record."""
         assert entry.host is not None
         arrays = record_parts(entry.host)[1]
+        before = self._folder.names()
         began = time.perf_counter()
         head = write_record(self._path, head, arrays, self.is_stopped)
         seconds = time.perf_counter() - began
@@ -278,7 +287,9 @@ class Keeper:
         row = IndexRow(head, entry.nbytes, entry.mtime_ns, entry.used_at, entry.hits)
         self._index.put([row])
         self.uses.write_down()
-        self._seen_at = self._folder.changed_at()
+        changed_at = self._folder.changed_at()
+        if self._folder.names() - before <= {head.name}:  # else others put something there
+            self._seen_at = changed_at
         return written.st_size, seconds
 
     def _reopen(self) -> bool:
@@ -346,7 +357,7 @@ class Keeper:
             self.forget([entry])
             self._tally.note(
                 "evicted",
-                f"{_what(entry)}: {eviction.reason}",
+                f"{what_of(entry)}: {eviction.reason}",
                 entry.head.tokens,
                 entry.nbytes,
             )
@@ -414,7 +425,7 @@ class Keeper:
         self._tally.fault(fault.fault)
         if fault.fault == "memory":
             return
-        said = f"{_what(entry)} is of no use ({fault.fault}): {fault.message}"
+        said = f"{what_of(entry)} is of no use ({fault.fault}): {fault.message}"
         self._tally.note("damaged", said, entry.head.tokens, entry.nbytes)
         with self._lock:
             self._books.remove(entry)
@@ -449,12 +460,26 @@ class Keeper:
 
     # -- closing ---------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        with self.changing:
-            self.uses.write_down(self.budget_bytes - self.used_bytes)
-            self._index.close()
-            self._folder.give_lock()
-            self._is_closed, self.why_not = True, self.why_not or "it is closed"
+    def close(self, deadline_s: float) -> None:
+        """Let the folder go; where a call to the system does not come back until then, the thread
+        that made it does so, or the end of the process."""
+        self._is_closed = True
+        if self.changing.acquire(timeout=deadline_s):
+            try:
+                self._let_folder_go()
+            finally:
+                self.changing.release()
+        self.why_not = self.why_not or "it is closed"
+
+    def settle(self) -> None:
+        """Who held `changing` while this was closed is done."""
+        if self._is_closed:
+            self._let_folder_go()
+
+    def _let_folder_go(self) -> None:
+        self.uses.write_down(self.budget_bytes - self.used_bytes)
+        self._index.close()
+        self._folder.give_lock()
 
     # -- what goes wrong -------------------------------------------------------------------------
 
@@ -469,7 +494,7 @@ class Keeper:
         self._tally.fault("refused")
         host = job.entry.host
         nbytes = host.nbytes if host is not None else 0
-        self._tally.note("refused", f"{_what(job.entry)}: {why}", job.head.tokens, nbytes)
+        self._tally.note("refused", f"{what_of(job.entry)}: {why}", job.head.tokens, nbytes)
 
     def _measure(self, files: Sequence[SeenFile]) -> None:
         with suppress(OSError):
@@ -480,10 +505,3 @@ class Keeper:
         self.used_bytes = sum(file.nbytes for file in files)
         strays = self._books.strays
         self.stray_bytes = sum(f.nbytes for f in files if f.kind == "foreign" or f.name in strays)
-
-
-def _what(entry: Entry) -> str:
-    head = entry.head
-    if head.kind == "snapshot":
-        return f"the snapshot at {head.end:,}"
-    return f"the page of tokens {head.start:,} to {head.end:,}"

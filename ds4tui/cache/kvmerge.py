@@ -55,6 +55,36 @@ def next_run(entries: Iterable[Entry], identity: bytes, held: Collection[int]) -
     return None
 
 
+def next_covered(
+    entries: Iterable[Entry], identity: bytes, held: Collection[int]
+) -> tuple[Entry, Entry] | None:
+    """A small page, all of whose rows are in a larger one of the same timeline, with that one."""
+    pages = [e for e in entries if e.head.kind == "page" and e.head.identity == identity]
+    by_name = {page.head.name: page for page in pages}
+    beside: dict[bytes, list[Entry]] = {}
+    for page in pages:
+        beside.setdefault(page.head.parent, []).append(page)
+    for page in pages:
+        if not _is_small(page, held):
+            continue
+        stem = by_name.get(page.head.stem)
+        for other in [*([stem] if stem is not None else []), *beside[page.head.parent]]:
+            if other is not page and _holds(other, page):
+                return page, other
+    return None
+
+
+def _holds(other: Entry, page: Entry) -> bool:
+    """Both are of one timeline up to the start of the later one."""
+    start, end = page.head.start - other.head.start, page.head.end - other.head.start
+    is_longer = other.host is None and other.head.tokens > page.head.tokens
+    if not (is_longer and start >= 0 and end <= other.head.tokens):
+        return False
+    inside = (s for s in other.head.spans if page.head.start < s.end and s.start < page.head.end)
+    is_same = np.array_equal(other.head.ids[start:end], page.head.ids)
+    return is_same and tuple(inside) == page.head.spans  # a picture that is cut is of no use
+
+
 def _is_small(page: Entry, held: Collection[int]) -> bool:
     is_free = page.host is None and not page.is_pinned and page.entry_id not in held
     return is_free and not page.is_anchor and page.head.tokens < SMALL_POSITIONS

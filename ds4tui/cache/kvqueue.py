@@ -11,6 +11,9 @@ from ds4tui.cache.kvbooks import Entry
 from ds4tui.cache.kvformat import RecordHead
 from ds4tui.cache.timeline import Timeline
 
+# For what is at work when the time is over to see that it is.
+_GRACE_S = 0.5
+
 _log = logging.getLogger(__name__)
 
 
@@ -109,7 +112,7 @@ class WriteQueue:
                 self._stopped.set()
             self._changed.notify_all()
         # A system call that hangs must not hold up who closes; the kernel ends it with us.
-        self._thread.join(max(1.0, ends_at - time.monotonic()))
+        self._thread.join(max(_GRACE_S, ends_at - time.monotonic()))
         return left
 
     def _has_room(self, nbytes: int) -> bool:

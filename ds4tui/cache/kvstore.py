@@ -51,6 +51,7 @@ from ds4tui.cache.timeline import Timeline
 QUEUE_BYTES = 512 << 20
 
 _TEXT_MAX = 200
+_CLOSE_S = 0.5  # for the index, when the time is over
 
 # Of small records the time goes into opening them.
 _RATED_BYTES_MIN = 16 << 20
@@ -444,11 +445,18 @@ class DiskTier:
                 with RecordFile(self._keeper.path / entry.head.name) as file:
                     file.verify()
             except CorruptRecord as exc:
-                self._keeper.damaged(entry, exc)
-                found.append(Damage(entry.head.name, exc.fault, exc.message))
+                # Whoever writes here may have evicted or merged it meanwhile.
+                has_left = self._keeper.why_not or not self._is_stored(entry)
+                if exc.fault != "gone" or not has_left:
+                    self._keeper.damaged(entry, exc)
+                    found.append(Damage(entry.head.name, exc.fault, exc.message))
             done += entry.nbytes
             told(done, total)
         return tuple(found)
+
+    def _is_stored(self, entry: Entry) -> bool:
+        with self._lock:
+            return self._books.entries.get(entry.entry_id) is entry
 
     def _entry(self, holder_id: int) -> Entry:
         with self._lock:
@@ -471,13 +479,14 @@ class DiskTier:
     def close(self, deadline_s: float) -> bool:
         """Write what waits, as far as the deadline allows, and let the folder go; whether all of
         it was written. What was not is told; `missing_from` finds it the next time."""
+        ends_at = time.monotonic() + deadline_s
         left = [job for job in self._queue.close(deadline_s) if job.entry.host is not None]
         if left:
             nbytes = sum(job.nbytes for job in left)
             tokens = sum(job.head.tokens for job in left)
             self._tally.fault("deadline", len(left))
             self._tally.note("deadline", f"{len(left)} records were not written", tokens, nbytes)
-        self._keeper.close()
+        self._keeper.close(max(_CLOSE_S, ends_at - time.monotonic()))
         return not left
 
 

@@ -11,7 +11,7 @@ from ds4tui.cache.kvfile import RecordFile, WritingStopped
 from ds4tui.cache.kvformat import CorruptRecord, RecordHead, encoded
 from ds4tui.cache.kvindex import GROWTH_BYTES
 from ds4tui.cache.kvkeeper import Keeper
-from ds4tui.cache.kvmerge import Run, merged, next_run
+from ds4tui.cache.kvmerge import Run, merged, next_covered, next_run
 from ds4tui.cache.kvtally import Tally
 
 _log = logging.getLogger(__name__)
@@ -27,24 +27,30 @@ class Tidier:
         """Make one page of small ones; whether there may be more to do."""
         keeper = self._keeper
         with keeper.changing:
-            if not keeper.may_write:
-                return False
-            with self._lock:
-                entries = list(self._books.entries.values())
-            run = next_run(entries, self._books.identity, keeper.uses.held)
-            if run is None:
-                return False
             try:
-                return self._merge(run)
+                return keeper.may_write and self._one()
             except (CorruptRecord, ValueError, MemoryError, WritingStopped) as exc:
                 _log.info("pages are not merged: %s", exc or type(exc).__name__)
             except OSError as exc:
                 keeper.failed("pages could not be merged", exc)
+            finally:
+                keeper.settle()
             return False
+
+    def _one(self) -> bool:
+        with self._lock:
+            entries = list(self._books.entries.values())
+        held = self._keeper.uses.held
+        left = next_covered(entries, self._books.identity, held)
+        if left is not None:  # of a merge that was cut short
+            return self._replaced(Run((left[0],)), left[1].head.name)
+        run = next_run(entries, self._books.identity, held)
+        return run is not None and self._merge(run)
 
     def _merge(self, run: Run) -> bool:
         head, host = merged(run, [self._read(page) for page in run.pages])
         if self._books.named(head.name) is None:  # else a merge was cut short
+            self._keeper.look()
             if self._keeper.excess_bytes(len(encoded(head)) + head.payload_bytes + GROWTH_BYTES):
                 return False
             self._tally.merged(self._written(run, head, host))

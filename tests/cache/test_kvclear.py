@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ds4tui.cache import kvkeeper
+from ds4tui.cache import kvfile, kvkeeper
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.timeline import Timeline
 from tests.cache.kv_samples import IDENTITY, true_page
@@ -28,7 +28,7 @@ def test_what_waits_or_is_being_written_goes_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_go_on = threading.Event(), threading.Event()
-    write_record = kvkeeper.write_record
+    write_record = kvfile.write_record
 
     def slow(*args: Any) -> Any:
         begun.set()

@@ -21,8 +21,8 @@ MB = 1 << 20
 STORY = Timeline.of(range(1, 101))
 
 
-def opened(folder: Path, budget: int | None = 64 * MB, **more: bool) -> DiskTier:
-    return DiskTier(folder, budget, IDENTITY, floor_bytes=0, **more)
+def opened(folder: Path, budget: int = 64 * MB, *, may_write: bool = True) -> DiskTier:
+    return DiskTier(folder, budget, IDENTITY, floor_bytes=0, may_write=may_write)
 
 
 def put(tier: DiskTier, timeline: Timeline, start: int = 0) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ds4tui.cache import kvadopt, kvfolder
+from ds4tui.cache import kvadopt, kvfile
 from ds4tui.cache.kvconversations import StoredConversation, named, stored_conversations
 from ds4tui.cache.kvformat import CorruptRecord, RecordHead
 from ds4tui.cache.kvindex import INDEX_NAME
@@ -104,7 +104,7 @@ def test_a_record_that_cannot_be_read_for_a_while_stays_pinned(
     (pinned,) = (tmp_path / "pins").read_text().split()
     tier.close(5.0)
     (tmp_path / INDEX_NAME).unlink()
-    read_head = kvadopt.read_head
+    read_head = kvfile.read_head
 
     def failing(path: Path) -> tuple[RecordHead, int]:
         if path.name == pinned:
@@ -138,8 +138,8 @@ def test_pins_are_on_disk_before_they_are_in_place(
         fsync(file)
         synced.append(os.fstat(file).st_ino)
 
-    monkeypatch.setattr(kvfolder.os, "fsync", noted)
-    monkeypatch.setattr(kvfolder.os, "replace", replaced)
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "replace", replaced)
     tier.pin(told(tier)[900].leaf_id)
     assert os.stat(tmp_path).st_ino in synced
     tier.close(5.0)
