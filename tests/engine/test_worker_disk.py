@@ -76,12 +76,12 @@ def test_what_was_cleared_is_not_stored_again_before_it_is_used(
     bench.reply_with(b"yes", third)
     bench.run(third)
     told(bench, lambda stats: not stats.is_storing and stats.conversation_count > 0)
-    assert [entry.end for entry in disk.entries() if entry.kind == "page"] == [273]
+    assert disk.stats.tokens == 273  # in one page or in two: a slow reply is stored as it comes
     longer = [*PROMPT, *range(20, 60)]
     bench.reply_with(b"no", longer)
     bench.run(longer)
     told(bench, lambda stats: not stats.is_storing and stats.conversation_count > 1)
     bench.engine.close()
     disk = DiskTier(tmp_path / "kv", 64 << 20, b"fake")
-    assert {entry.end for entry in disk.entries()} == {273, 342}
+    assert disk.stats.tokens == 273 + 342
     disk.close(10.0)
