@@ -86,6 +86,8 @@ class _Shelf:
     snapshot: "_Snapshot | None" = None
     what: str = ""
     why: str = ""  # something is due, in words
+    # What was due when what lies before it was found gone: (changes, due, snapshot_due, why).
+    again: "tuple[int, int, int, str] | None" = None
 
 
 class Storing:
@@ -203,7 +205,10 @@ class Storing:
             looks = session.needs_snapshots and stored  # a look-up that finds nothing is a miss
             held = self._disk.offers(session.timeline)[1] if looks else ()
             at = max((snapshot.position for snapshot in held), default=0)
+            again = shelf.again
             shelf = _Shelf(session.changes, stored, 0, at, what=shelf.what)
+            if again is not None and again[0] == session.changes:
+                _, shelf.due, shelf.snapshot_due, shelf.why = again
             self._shelves[session.number] = shelf
         return shelf
 
@@ -289,9 +294,11 @@ class Storing:
         page.tries += 1
         if page.tries >= _TRIES:
             self._give_up(shelf, f"rows {page.start} to {end}")
-        elif self._disk.missing_from(page.timeline) != page.start:  # something was evicted
-            self._give_up(shelf, "what lies before it is gone")
+        elif self._disk.missing_from(page.timeline) != page.start:
+            # Something before it was evicted or cleared: what is due goes from there.
+            shelf.again = shelf.changes, shelf.due, shelf.snapshot_due, shelf.why
             shelf.changes = -1
+            return True
         return False
 
     def _give_up(self, shelf: _Shelf, why: str) -> None:

@@ -317,3 +317,15 @@ def test_another_model_is_opened_when_the_folder_is_free(folder: Path) -> None:
         await slot.close()
 
     asyncio.run(switched())
+
+
+def test_the_turn_after_a_clearing_is_stored_from_its_beginning(desk: Desk) -> None:
+    """What lay before it is gone: it does not wait for one more turn."""
+    reply, _ = desk.ask(PROMPT)
+    resident = [*PROMPT, *reply[:-1]]
+    wait_until(lambda: desk.is_stored(resident))
+    desk.disk.clear()
+    more = [*resident, reply[-1], *range(300)]
+    said, (decision,) = desk.ask(more)
+    assert decision.kind == "extend"
+    wait_until(lambda: desk.is_stored([*more, *said[:-1]]))
