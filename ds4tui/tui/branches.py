@@ -185,5 +185,6 @@ class Branches:
         except StoreError as exc:
             log.warning("the branches could not be read: %s", exc)
             return
-        if found is not None and self._host.chat is chat:
+        is_open = bool(self._transcript.app.screen_stack)  # not closed meanwhile
+        if found is not None and is_open and self._host.chat is chat:
             self._transcript.mark([wording.mark(*found.place(m.id)) for m in chat.path])
