@@ -31,6 +31,7 @@ from ds4tui.events import (
 )
 from ds4tui.interrupts import ending_on_interrupt
 from ds4tui.library.screens import sample_named
+from ds4tui.pictures.paths import named
 
 # Far more than any context holds; whoever pipes more has piped the wrong thing.
 MAX_STDIN_BYTES = 64 * 2**20
@@ -85,7 +86,9 @@ def read_image(path: Path, screen: "Screen") -> Image:
     file's name and the reason for what is no picture."""
     from ds4tui.pictures.reading import read_picture  # brings Pillow
 
-    picture = read_picture(sample_named(str(path)) or path)
+    paths, _ = named(str(path))  # as for drops: other spaces than the file's are understood
+    found = paths[0] if len(paths) == 1 else path
+    picture = read_picture(sample_named(str(path)) or found)
     if picture.note:
         screen.warn(f"{picture.name}: {picture.note}")
     return Image(picture.data, 0, picture.name)

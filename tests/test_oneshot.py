@@ -312,6 +312,15 @@ def test_pictures_alone_are_a_question(tmp_path: Path) -> None:
     assert ask(assistant, "", images=[picture_file(tmp_path / "a.png")]) == 0
 
 
+def test_a_file_is_found_whatever_spaces_are_in_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture_file(tmp_path / "Shot at 9.41.07\u202fAM.png")
+    named = tmp_path / "Shot at 9.41.07 AM.png"
+    assert ask(FakeAssistant("A cat.", vision=FakeVision()), images=[named]) == 0
+    assert capsys.readouterr() == ("A cat.\n", "")
+
+
 def test_pictures_that_the_model_is_not_shown_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

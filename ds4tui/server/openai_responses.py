@@ -17,7 +17,7 @@ from ds4tui.server.body import parse_object
 from ds4tui.server.call import Call
 from ds4tui.server.content import Content
 from ds4tui.server.fields import Fields, whole_characters
-from ds4tui.server.images import require_few
+from ds4tui.server.images import SEND_DATA, require_few
 from ds4tui.server.responses_reply import Echo, ResponsesDialect
 from ds4tui.server.responses_tools import joined_name, read_call, read_tools
 from ds4tui.server.service import Service
@@ -200,7 +200,11 @@ def _add(said: Content, part: Fields) -> None:
     elif kind == "refusal":
         said.text(part.text("refusal") or "")
     elif kind == "input_image":
-        said.picture(part.text("image_url") or "", part.path("image_url"))
+        url, path = part.text("image_url"), part.path("image_url")
+        if url is None and part.text("file_id") is not None:
+            told = f"{part.path('file_id')}: no files are kept here, so none goes by an id."
+            raise RequestError(told, part.path("file_id"), SEND_DATA)
+        said.picture(url, path)
     else:
         path = part.path("type")
         raise RequestError(f"{path}: content of type {kind!r} is not supported.", path)

@@ -147,9 +147,9 @@ class Attaching:
         elif is_asked:
             self._say(f"{found.problem}.")
 
-    async def drop(self, text: str) -> None:
-        """`text` was pasted and stands in the prompt: picture files take its place."""
-        paths = await in_thread("ds4tui-drop", lambda: dropped(text))
+    async def drop(self, text: str, raw: str) -> None:
+        """`text`, which was pasted as `raw`, stands in the prompt: picture files take its place."""
+        paths = await in_thread("ds4tui-drop", lambda: dropped(raw))
         if not paths or self._is_refused():
             return
         read = await self._read([_reader(path) for path in paths])

@@ -316,7 +316,7 @@ class ChatView(Vertical):
     @on(Prompt.Dropped)
     def _drop(self, event: Prompt.Dropped) -> None:
         event.stop()
-        self.run_worker(self._attaching.begun(self._attaching.drop(event.text)))
+        self.run_worker(self._attaching.begun(self._attaching.drop(event.text, event.raw)))
 
     def _say_for_a_moment(self, words: str) -> None:
         self.app.clear_notifications()  # a reason that is told again must not pile up

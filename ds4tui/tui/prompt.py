@@ -91,9 +91,11 @@ class Prompt(TextArea):
 
     @dataclass
     class Dropped(Message):
-        """`text` was pasted, stands in the prompt, and looks like paths of dropped files."""
+        """`text` stands in the prompt and looks like paths of dropped files; it was pasted as
+        `raw`, in which control characters of their names are what they are."""
 
         text: str
+        raw: str
 
     find_labels: FindLabels = staticmethod(no_labels)
     """Where the labels of pictures lie in a line; each is one unit for every key."""
@@ -118,14 +120,16 @@ class Prompt(TextArea):
         return text
 
     def give_back(self, text: str) -> None:
-        """Put what was taken in front of what was typed since. No Changed is posted."""
-        self._set_silently(text + self.text)
+        """Put what was taken in front of what was typed since, on lines of their own. No Changed
+        is posted."""
+        gap = "\n" if text.strip() and self.text.strip() and not text.endswith("\n") else ""
+        self._set_silently(f"{text}{gap}{self.text}")
         self.move_cursor(self.document.end)
 
     def drop_front(self, text: str) -> None:
         """Take `text` away where it stands in front of the rest. No Changed is posted."""
         if text and self.text.startswith(text):
-            self._set_silently(self.text[len(text) :])
+            self._set_silently(self.text[len(text) :].removeprefix("\n"))
             self.move_cursor(self.document.end)
             self._recalled = None
 
@@ -218,7 +222,7 @@ class Prompt(TextArea):
         elif result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
             if may_be_a_drop(text):
-                self.post_message(self.Dropped(text))
+                self.post_message(self.Dropped(text, event.text))
 
     def action_paste(self) -> None:
         self.post_message(self.PasteWanted(is_asked=True))

@@ -56,7 +56,8 @@ def test_names_are_taken_out_of_what_stands_around_them(folder: Path, text: str,
     "text",
     [
         "me@a.jpg", "a.b@a.jpg", "icon@2x.png", "src/@a.jpg", "@notes.txt", "@a.jpg.txt",
-        "@a.jpg/b", "@noext", "@a.jpgx", "@ a.jpg", "@", "[@a.jpg 10x10 · 5 tokens]", "@'s and it's",
+        "@a.jpg/b", "@noext", "@a.jpgx", "@ a.jpg", "@", "[@a.jpg 10x10 · 5 tokens]",
+        "@'s and it's",
     ],
 )  # fmt: skip
 def test_other_words_are_words(folder: Path, text: str) -> None:

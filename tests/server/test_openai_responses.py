@@ -245,6 +245,24 @@ def test_forms_choices_and_thinking() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "field", "told"),
+    [
+        ({}, "image_url", "must be given"),
+        ({"image_url": ""}, "image_url", "is empty"),
+        ({"file_id": "file-1"}, "file_id", "no files are kept here"),
+        ({"image_url": None, "file_id": "file-1"}, "file_id", "no files are kept here"),
+    ],
+)
+def test_a_picture_that_is_not_in_the_request_is_told_by_what_was_given(
+    more: dict[str, Any], field: str, told: str
+) -> None:
+    part = {"type": "input_image", **more}
+    with pytest.raises(RequestError, match=told) as raised:
+        read(input=[{"role": "user", "content": [part]}])
+    assert raised.value.param == f"input[0].content[0].{field}" and "base64" in raised.value.hint
+
+
+@pytest.mark.parametrize(
     ("wrong", "param"),
     [
         ({"input": 5}, "input"),

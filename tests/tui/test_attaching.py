@@ -145,6 +145,9 @@ async def test_a_question_does_not_wait_for_ever(
         await on.until(lambda: any("is back in the prompt" in t for t in on.toasts))
         await until_prompt(on, "see")
         assert on.questions == []
+        on.prompt.put("next")
+        on.prompt.give_back("see")  # as for what was typed meanwhile
+        assert on.prompt.text == "see\nnext"
         (tmp_path / "go").touch()
 
 
@@ -199,6 +202,14 @@ async def test_a_dropped_file_becomes_its_label(shot: Path, quoting: str) -> Non
         await on.answered()
         await on.until(lambda: on.answers == ["I see."])
         assert asked(assistant).images[0].data == shot.read_bytes()
+
+
+async def test_a_dropped_file_comes_in_whatever_its_name_would_do_to_a_terminal(shot: Path) -> None:
+    odd = shot.rename(shot.with_name("shot\u202egnp.png"))
+    async with running(seeing()) as on:
+        await paste(on, str(odd))
+        await on.until(lambda: "100x50 · 5 tokens]" in on.prompt.text)
+        assert "\u202e" not in on.prompt.text
 
 
 async def test_several_dropped_files_are_several_labels_and_undo_takes_them_back(
