@@ -319,8 +319,11 @@ def test_another_model_is_opened_when_the_folder_is_free(folder: Path) -> None:
     asyncio.run(switched())
 
 
-def test_the_turn_after_a_clearing_is_stored_from_its_beginning(desk: Desk) -> None:
+def test_the_turn_after_a_clearing_is_stored_from_its_beginning(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What lay before it is gone: it does not wait for one more turn."""
+    monkeypatch.setattr(disk_store, "SHARE", 0.0)  # nothing is stored before the turn is over
     reply, _ = desk.ask(PROMPT)
     resident = [*PROMPT, *reply[:-1]]
     wait_until(lambda: desk.is_stored(resident))
