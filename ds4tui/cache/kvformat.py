@@ -134,6 +134,16 @@ def padded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
+def page_end(timeline: Timeline, start: int, end: int) -> int:
+    """Where a page ends that begins at `start`: an image stays whole, and if it is longer than a
+    page it has one of its own."""
+    stop = min(end, start + PAGE_POSITIONS_MAX)
+    whole = timeline.snapped(stop)
+    if whole > start:
+        return whole
+    return next(span.end for span in timeline.spans if span.start == start)
+
+
 def prefix_key(identity: bytes, timeline: Timeline, position: int) -> bytes:
     """xxh3_128 of the model identity, the position and the ids before it (by their digest)."""
     hashed = identity + position.to_bytes(8, "little") + timeline.digest(position)

@@ -214,12 +214,12 @@ class Keeper:
                     self._books.remove(job.entry)
 
     def _store(self, job: Job, *, is_second_try: bool) -> None:
+        if not self._folder.is_ours() and not self._reopen():
+            return
         with self._lock:
             if self._books.named(job.head.name) is not job.entry:
                 return  # somebody cleared it while it waited
-        if not self._folder.is_ours() and not self._reopen():
-            return
-        found = self._books_found(job)
+            found = self._books.found(job.timeline)
         stem = found.stem_at(job.head.start)
         if job.head.start and stem is None:
             self._refuse(job, "what leads up to it is not stored")
@@ -239,16 +239,13 @@ class Keeper:
             if word == "folder gone" and not is_second_try and self._reopen():
                 self._store(job, is_second_try=True)
 
-    def _books_found(self, job: Job) -> Found:
-        with self._lock:
-            return self._books.found(job.timeline)
-
     def _room_for(self, nbytes: int, found: Found, job: Job) -> bool:
         """(1) and (2)."""
         self.uses.now()
         self.look()
         keep = found.path_to(job.head.start) | {job.entry.entry_id}
-        return self._make_room(nbytes + GROWTH_BYTES, keep)
+        excess = self.excess_bytes(nbytes + GROWTH_BYTES)
+        return excess == 0 or self._evict(excess, keep)
 
     def look(self) -> None:
         """What lies in the folder now. Thousands of files take tens of milliseconds to look at,
@@ -314,11 +311,6 @@ class Keeper:
         return not self.why_not
 
     # -- making room -----------------------------------------------------------------------------
-
-    def _make_room(self, needed: int, keep: Collection[int]) -> bool:
-        """Whether `needed` bytes may be written now; what is worth least goes for it."""
-        excess = self.excess_bytes(needed)
-        return excess == 0 or self._evict(excess, keep)
 
     def excess_bytes(self, needed: int) -> int:
         """What would have to go before `needed` bytes are written."""

@@ -33,9 +33,9 @@ from ds4tui.cache.kventries import (
 from ds4tui.cache.kvfile import RecordFile, record_parts
 from ds4tui.cache.kvformat import (
     IDENTITY_BYTES_MAX,
-    PAGE_POSITIONS_MAX,
     CorruptRecord,
     RecordHead,
+    page_end,
     prefix_key,
 )
 from ds4tui.cache.kvkeeper import Keeper
@@ -222,7 +222,7 @@ class DiskTier:
             return False
         stem = found.stem_name(at)
         while at < end:
-            stop = _page_end(timeline_to_end, at, end)
+            stop = page_end(timeline_to_end, at, end)
             page = HostPage(at, stop, tuple(whole.rows(i, at, stop) for i in range(len(layers))))
             cost_ms = self.rates.prefill_ms(stop - at)
             head = self._head(timeline_to_end.prefix(stop), page, stem, cost_ms, point, what)
@@ -488,13 +488,3 @@ class DiskTier:
             self._tally.note("deadline", f"{len(left)} records were not written", tokens, nbytes)
         self._keeper.close(max(_CLOSE_S, ends_at - time.monotonic()))
         return not left
-
-
-def _page_end(timeline: Timeline, start: int, end: int) -> int:
-    """Where a page ends that begins at `start`: an image stays whole, and if it is longer than a
-    page it has one of its own."""
-    stop = min(end, start + PAGE_POSITIONS_MAX)
-    whole = timeline.snapped(stop)
-    if whole > start:
-        return whole
-    return next(span.end for span in timeline.spans if span.start == start)

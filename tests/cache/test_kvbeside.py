@@ -12,6 +12,7 @@ import pytest
 
 from ds4tui.cache import kvfile, kvkeeper, kvtidy
 from ds4tui.cache.kvfolder import Folder
+from ds4tui.cache.kvpolicy import evictions
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.timeline import Timeline
 from tests.cache.kv_samples import IDENTITY, merge_short_pages, true_page
@@ -202,3 +203,25 @@ def _once(one: Callable[[kvtidy.Tidier], bool]) -> Callable[[kvtidy.Tidier], boo
         return False
 
     return called
+
+
+def test_what_a_plan_has_just_found_does_not_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between choosing what goes and removing it."""
+    tier = opened(tmp_path)
+    for number in range(3):
+        assert put(tier, text(number))
+    found = [row.holder_id for row in tier.offers(text(1))[0]]
+    holding = tier.holding(found)
+
+    def chosen(*args: Any) -> Any:
+        gone = evictions(*args)
+        holding.__enter__()
+        return gone
+
+    monkeypatch.setattr(kvkeeper, "evictions", chosen)
+    tier.prune(0)
+    assert [tier.missing_from(text(number)) for number in range(3)] == [0, 1000, 0]
+    holding.__exit__(None, None, None)
+    tier.close(5.0)
