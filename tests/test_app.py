@@ -140,10 +140,10 @@ async def test_what_is_not_sent_now_comes_back_before_what_was_typed_since(refus
     async with running(assistant) as on:
         await on.ask("first")
         burst(on, f"{refused}\r!")
-        await on.until(lambda: on.prompt.text == f"{refused}!")
+        await on.until(lambda: on.prompt.text == f"{refused}\n!")
         assistant.engine.release()
         await on.answered()
-        assert on.questions == ["first"] and on.prompt.text == f"{refused}!"
+        assert on.questions == ["first"] and on.prompt.text == f"{refused}\n!"
 
 
 # Stopping
