@@ -52,6 +52,7 @@ class Adoption:
         self.forget_lost(files, rows)
         damaged: dict[Fault, list[SeenFile]] = {}
         adopted: list[IndexRow] = []
+        are_new = False
         for file in files:
             if file.kind != "record" or self._is_known(file.name):
                 continue
@@ -64,10 +65,12 @@ class Adoption:
                 damaged.setdefault(exc.fault, []).append(file)
                 continue
             self._enter(row, is_pinned=file.name in pins)
+            are_new = True
         for fault, found in damaged.items():
             self._report(fault, found, pins)
-        with self._lock:
-            self._books.relink_orphans()
+        if are_new:  # else nobody's stem has come: that takes a while
+            with self._lock:
+                self._books.relink_orphans()
         if adopted and rows:
             self._tally.note("adopted", f"{len(adopted)} {_records(adopted)} not in the index")
         return tuple(adopted)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ds4tui.cache import kvfile, kvkeeper, kvtidy
+from ds4tui.cache.kvbooks import Books
 from ds4tui.cache.kvfolder import Folder
 from ds4tui.cache.kvpolicy import evictions
 from ds4tui.cache.kvstore import DiskTier
@@ -224,4 +225,22 @@ def test_what_a_plan_has_just_found_does_not_go(
     tier.prune(0)
     assert [tier.missing_from(text(number)) for number in range(3)] == [0, 1000, 0]
     holding.__exit__(None, None, None)
+    tier.close(5.0)
+
+
+def test_what_leans_on_nothing_is_looked_for_only_when_something_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = opened(tmp_path)
+    called: list[int] = []
+    monkeypatch.setattr(Books, "relink_orphans", lambda books: called.append(1))
+    assert put(tier, text(1))
+    (page,) = tmp_path.glob("*.page")
+    (tmp_path / "other").write_bytes(b"x")
+    assert put(tier, text(2)) and not called
+    copy = page.read_bytes()
+    page.unlink()
+    assert put(tier, text(3)) and tier.missing_from(text(1)) == 0 and not called
+    page.write_bytes(copy)
+    assert put(tier, text(4)) and tier.missing_from(text(1)) == 1000 and called
     tier.close(5.0)

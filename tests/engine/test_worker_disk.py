@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ds4tui.cache.kvstore import DiskTier
+from ds4tui.engine import disk_store
 from ds4tui.engine.stats import EngineStats
+from tests.engine.disk_rigs import Desk, opened_rig
 from tests.engine.test_worker import Bench
 
 PROMPT = [9 + n % 200 for n in range(300)]
@@ -85,3 +87,24 @@ def test_what_was_cleared_is_not_stored_again_before_it_is_used(
     disk = DiskTier(tmp_path / "kv", 64 << 20, b"fake")
     assert disk.stats.tokens == 273 + 342
     disk.close(10.0)
+
+
+def test_storing_takes_its_share_of_a_step_and_not_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk.of(opened_rig("fake-rows"), "fake-rows", tmp_path)
+    now, pieces = [0.0], [0]
+
+    def one(wait_s: float) -> bool:
+        now[0] += 0.0005
+        pieces[0] += 1
+        return True
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(desk.storing, "_one", one)
+    for _ in range(40):
+        desk.storing.stepped(desk.session, 0.1, is_prefilled=True, is_over=False)
+    assert 0.9 <= now[0] / (40 * 0.1) / disk_store.SHARE <= 1.1
+    assert disk_store.SHARE <= 0.02  # that is what decoding may be delayed by
+    monkeypatch.undo()
+    desk.disk.close(10.0)
