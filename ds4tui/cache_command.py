@@ -69,6 +69,10 @@ def run(settings: Settings, args: argparse.Namespace, out: TextIO) -> int:
             raise StoreError(f"{path} is no folder.", "Choose one with --kv-disk-dir.")
         if hasattr(args, "name"):
             raise _unknown(args.name)
+        if what == "clear" and settings.replies_path.exists():
+            replies = SavedReplies(settings.replies_path, b"")
+            replies.clear()
+            replies.close()
         nothing = {"folder": str(path), "bytes": 0, "conversations": []}
         said = f"Nothing is stored: there is no folder {path}."
         print(json.dumps(nothing, indent=2) if hasattr(args, "as_json") else said, file=out)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,6 +165,10 @@ def test_sizes_want_their_unit(capsys: pytest.CaptureFixture[str], folder: Path)
 def test_replies_are_cleared_with_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     replies = SavedReplies(load_settings({"kv_disk_dir": str(folder)}).replies_path, b"words")
     replies.save(b"key", [1, 2, 3])
+    told(capsys, folder, "clear")
+    assert replies.load(b"key") is None
+    replies.save(b"key", [1, 2, 3])
+    shutil.rmtree(folder)
     told(capsys, folder, "clear")
     assert replies.load(b"key") is None
     replies.close()
