@@ -28,7 +28,7 @@ def test_a_wrong_file_is_told_before_any_thread_is_started(
 
 def test_an_image_encoder_is_no_model(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path)
-    with pytest.raises(GGUFError, match="image encoder .* no model") as told:
+    with pytest.raises(GGUFError, match=r"image encoder .* no model") as told:
         open_assistant(str(projector_path("idefics3")), settings, lambda words: None)
     assert "--mmproj" in told.value.hint
 
