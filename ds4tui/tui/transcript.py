@@ -313,7 +313,8 @@ class Transcript(VerticalScroll):
         self._entries.append(entry)
         self._welcome.display = False
         assert entry.view is not None
-        await self._messages.mount(entry.view)
+        if self._messages.is_attached:  # an app on its way out has nobody to show it to
+            await self._messages.mount(entry.view)
 
     def _of_path(self) -> list[Entry]:
         """The messages that belong to the conversation; while a turn is at work, its own, too."""
