@@ -23,7 +23,7 @@ is allocated; every field is checked for its type and range. Whatever is wrong i
 import json
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -112,6 +112,11 @@ class RecordHead:
     point: str = ""
     label: str = ""
     what: str = ""
+    name: str = field(init=False)
+    """The file's: it follows from whose rows they are, so equal ones meet. Hashed once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self._name())
 
     @property
     def tokens(self) -> int:
@@ -121,9 +126,7 @@ class RecordHead:
     def payload_bytes(self) -> int:
         return sum(array.stored_bytes for array in self.arrays)
 
-    @property
-    def name(self) -> str:
-        """The file's name: it follows from whose rows they are, so equal ones meet."""
+    def _name(self) -> str:
         if self.kind == "snapshot":
             return f"{self.parent.hex()}.snapshot"
         own = xxhash.xxh3_64_hexdigest(self.ids.astype("<i8", copy=False).data)
