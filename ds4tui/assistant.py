@@ -183,9 +183,10 @@ class Assistant:
         everything arrives as events. `before_start` is called when the messages are rendered,
         which may take seconds: if it raises, there is no job."""
         self._require_room(messages, tools)
-        constraint = self._forms.constraint(answer, choice, tools, self._reasoning(thinking))
+        reasoning = self._reasoning(thinking)
+        constraint = self._forms.constraint(answer, choice, tools, reasoning)
         rendering = self._laid_out(messages, tools, thinking, note=True)
-        reader = self._reader(() if choice.kind == "none" else tools, thinking)
+        reader = self._reader(() if choice.kind == "none" else tools, reasoning)
         if tools and choice.kind == "none":
             sampling = self._without_calls(sampling)
 
@@ -226,8 +227,7 @@ class Assistant:
             return "none"
         return "begun" if self.format.begins_thinking(thinking) else "maybe"
 
-    def _reader(self, tools: Sequence[Tool], thinking: bool | None) -> ReplyReader:
-        reasoning = self._reasoning(thinking)
+    def _reader(self, tools: Sequence[Tool], reasoning: Reasoning) -> ReplyReader:
         thoughts = ThinkingParser(reasoning == "begun") if reasoning != "none" else None
         schemas = {tool.name: tool.parameters for tool in tools}
         calls = parser_of(self.format.tool_syntax, schemas) if tools else None
