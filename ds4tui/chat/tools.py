@@ -88,6 +88,12 @@ def _require_form(name: str, description: Any, parameters: Any, param: str | Non
         raise RequestError(f"The parameters of {name!r} are nested too deeply.", param)
 
 
+def openai_call(call: ToolCall) -> dict[str, Any]:
+    """In OpenAI's form, its arguments as text."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
 def order_free(call: ToolCall) -> str:
     """The same for calls that differ only in the order of keys, in layout and in their ids, and
     in arguments that are null or false: clients write such defaults into what they send back."""

@@ -17,7 +17,7 @@ from ds4tui.chat.attachments import is_picture, media_type
 from ds4tui.chat.branching import Written, written
 from ds4tui.chat.messages import Image, Message, Role, Tool, ToolCall
 from ds4tui.chat.store import Conversation, ConversationStore, title_of
-from ds4tui.chat.tools import canonical_arguments, tool_of
+from ds4tui.chat.tools import canonical_arguments, openai_call, tool_of
 from ds4tui.errors import RequestError, UsageError
 
 _HINT = (
@@ -125,14 +125,7 @@ def _told(message: Message) -> dict[str, Any]:
     if message.reasoning:
         value["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        value["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.tool_calls
-        ]
+        value["tool_calls"] = list(map(openai_call, message.tool_calls))
     if message.role == "tool":
         value |= {"tool_call_id": message.tool_call_id, "name": message.name}
     return value

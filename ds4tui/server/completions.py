@@ -10,14 +10,13 @@ from ds4tui.errors import Ds4Error, RequestError
 from ds4tui.events import Event, ReasoningText, SampledToken, TokenText
 from ds4tui.server.answering import wanted_count
 from ds4tui.server.body import parse_object
-from ds4tui.server.cache_json import kv_json
 from ds4tui.server.call import Call
 from ds4tui.server.errors import error_object
 from ds4tui.server.fields import Fields
 from ds4tui.server.openai_chat import MAX_REPLIES, read_sampling
-from ds4tui.server.openai_reply import LEAST_LOGPROB
+from ds4tui.server.openai_reply import told_logprob, totals_json
 from ds4tui.server.reply import Ending, Reply
-from ds4tui.server.service import Service, usage_json
+from ds4tui.server.service import Service
 from ds4tui.server.sse import DONE, data_frame
 
 # OpenAI's: a completion that asks for no length is short.
@@ -102,7 +101,7 @@ class CompletionDialect:
             self._offset = 0
             told = self._choice(number, reply.text, reply.tokens, reply.end)
             choices.append(told)
-        return {**self._common(), "choices": choices, **_totals([r.end for r in replies])}
+        return {**self._common(), "choices": choices, **totals_json([r.end for r in replies])}
 
     def opening(self) -> Iterable[bytes]:
         yield self._chunk(0, "", None)
@@ -125,7 +124,7 @@ class CompletionDialect:
 
     def closing(self, ends: Sequence[Ending]) -> Iterable[bytes]:
         if self.include_usage:
-            yield data_frame({**self._common(), "choices": [], **_totals(ends)})
+            yield data_frame({**self._common(), "choices": [], **totals_json(ends)})
         yield DONE
 
     def failed(self, error: Ds4Error) -> Iterable[bytes]:
@@ -154,9 +153,9 @@ class CompletionDialect:
             self._offset += len(text)
         return {
             "tokens": spelt,
-            "token_logprobs": [_finite(token.chosen.logprob) for token in tokens],
+            "token_logprobs": [told_logprob(token.chosen) for token in tokens],
             "top_logprobs": [
-                {t.token_bytes.decode("utf-8", "replace"): _finite(t.logprob) for t in token.top}
+                {t.token_bytes.decode("utf-8", "replace"): told_logprob(t) for t in token.top}
                 for token in tokens
             ],
             "text_offset": offsets,
@@ -169,12 +168,3 @@ class CompletionDialect:
             "created": self.created,
             "model": self.model,
         }
-
-
-def _finite(logprob: float) -> float:
-    return logprob if logprob >= LEAST_LOGPROB else LEAST_LOGPROB  # NaN as well
-
-
-def _totals(ends: Sequence[Ending]) -> dict[str, Any]:
-    usages = [end.finished.usage for end in ends]
-    return {"usage": usage_json(usages), "kv": kv_json(ends[0].decision)}

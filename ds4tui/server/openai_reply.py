@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ds4tui.chat.tools import openai_call
 from ds4tui.errors import Ds4Error
 from ds4tui.events import (
     Decision,
@@ -49,7 +50,7 @@ class ChatDialect:
     def whole(self, replies: Sequence[Reply]) -> dict[str, Any]:
         choices = [self._choice(number, reply) for number, reply in enumerate(replies)]
         ends = [reply.end for reply in replies]
-        return {**self._common("chat.completion"), "choices": choices, **_totals(ends)}
+        return {**self._common("chat.completion"), "choices": choices, **totals_json(ends)}
 
     def _choice(self, number: int, reply: Reply) -> dict[str, Any]:
         return {
@@ -86,7 +87,7 @@ class ChatDialect:
 
     def closing(self, ends: Sequence[Ending]) -> Iterable[bytes]:
         if self.include_usage:
-            chunk = {**self._common("chat.completion.chunk"), "choices": [], **_totals(ends)}
+            chunk = {**self._common("chat.completion.chunk"), "choices": [], **totals_json(ends)}
             yield data_frame(chunk)
         yield DONE
 
@@ -110,7 +111,7 @@ class ChatDialect:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
-def _totals(ends: Sequence[Ending]) -> dict[str, Any]:
+def totals_json(ends: Sequence[Ending]) -> dict[str, Any]:
     usages = [end.finished.usage for end in ends]
     return {"usage": usage_json(usages), "kv": kv_json(ends[0].decision)}
 
@@ -121,14 +122,7 @@ def _message(reply: Reply) -> dict[str, Any]:
     if reply.reasoning:
         message["reasoning_content"] = reply.reasoning
     if reply.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in reply.calls
-        ]
+        message["tool_calls"] = list(map(openai_call, reply.calls))
     return message
 
 
@@ -176,8 +170,12 @@ def logprobs_json(tokens: Iterable[SampledToken]) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
+def told_logprob(token: TokenLogprob) -> float:
+    return token.logprob if token.logprob >= LEAST_LOGPROB else LEAST_LOGPROB  # NaN as well
+
+
 def _candidate(token: TokenLogprob) -> dict[str, Any]:
-    logprob = token.logprob if token.logprob >= LEAST_LOGPROB else LEAST_LOGPROB  # NaN as well
+    logprob = told_logprob(token)
     return {
         "token": token.token_bytes.decode("utf-8", "replace"),
         "logprob": logprob,
