@@ -15,6 +15,7 @@ from ds4tui.chat.grammars import AnswerFormat, ToolChoice
 from ds4tui.chat.messages import Message, Role, Tool, ToolCall
 from ds4tui.chat.tools import canonical_arguments
 from ds4tui.errors import RequestError
+from ds4tui.server.answer_format import of_schema
 from ds4tui.server.anthropic_reply import MessagesDialect
 from ds4tui.server.body import parse_object
 from ds4tui.server.call import Call
@@ -127,7 +128,7 @@ def _answer(fields: Fields) -> AnswerFormat | None:
     if form.text("type") != "json_schema" or schema is None:
         path = form.path("type")
         raise RequestError(f"{path} must be json_schema, with a schema.", path)
-    return AnswerFormat(json.dumps(schema.mapping()), "the schema", form.path("schema"))
+    return of_schema(form, schema)
 
 
 def _tool(fields: Fields) -> Tool:

@@ -5,19 +5,19 @@ in /v1/cache soon after.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import anyio.to_thread
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ds4tui.cache.kvconversations import StoredConversation, as_json, named, stored_conversations
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.errors import StoreError
-from ds4tui.server.body import json_bytes, parse_object, read_body, require_json
 from ds4tui.server.errors import ApiError
 from ds4tui.server.fields import Fields
-from ds4tui.server.service import CLIENT_GONE, Service
+from ds4tui.server.service import Service
+from ds4tui.server.telling import told
 
 _IDS_SHOWN = 5
 
@@ -36,25 +36,17 @@ _Change = Callable[[DiskTier, Fields, bool], dict[str, Any]]
 
 
 async def _changed(request: Request, change: _Change) -> Response:
-    service = Service.of(request)
-    require_json(request)
-    try:
-        body = await read_body(request)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
-    fields = Fields(parse_object(body or b"{}"))
+    return await told(request, partial(_told, change), no_body=b"{}")
+
+
+def _told(change: _Change, service: Service, fields: Fields) -> dict[str, Any]:
     disk = service.assistant.disk
     if disk is None:
         stats = service.assistant.stats.disk
         why = stats.why_not if stats is not None else "kv_disk is off"
         raise ApiError(409, f"Nothing is kept on disk here: {why}.", code="no_disk")
-    told = await anyio.to_thread.run_sync(_told, change, disk, fields, service.shows_texts)
-    return Response(json_bytes(told), media_type="application/json")
-
-
-def _told(change: _Change, disk: DiskTier, fields: Fields, shows_texts: bool) -> dict[str, Any]:
     try:
-        return change(disk, fields, shows_texts)
+        return change(disk, fields, service.shows_texts)
     except StoreError as exc:  # another process writes, or the folder cannot be written
         raise ApiError(409, exc.message, code="disk_not_writable", hint=exc.hint) from exc
     except OSError as exc:

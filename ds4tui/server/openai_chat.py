@@ -4,13 +4,13 @@ Unknown fields are ignored. A field that would change the answer and cannot be o
 refused, so that nobody takes a wrong answer for a right one.
 """
 
-import json
 from typing import Any
 
-from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat
+from ds4tui.chat.grammars import AnswerFormat
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.engine.sampling_defaults import SamplingDefaults
 from ds4tui.errors import RequestError
+from ds4tui.server.answer_format import any_object, of_schema
 from ds4tui.server.answering import wanted_count
 from ds4tui.server.body import parse_object
 from ds4tui.server.call import Call
@@ -75,7 +75,7 @@ def _answer_format(fields: Fields) -> AnswerFormat | None:
     if form is None or kind == "text":
         return None
     if kind == "json_object":
-        return AnswerFormat(ANY_OBJECT, "a JSON object", "response_format")
+        return any_object("response_format")
     if kind != "json_schema":
         path = form.path("type")
         raise RequestError(f"{path} must be text, json_object or json_schema.", path)
@@ -84,9 +84,7 @@ def _answer_format(fields: Fields) -> AnswerFormat | None:
     if described is None or schema is None:
         path = form.path("json_schema.schema")
         raise RequestError(f"{path} must be given: it is what the reply must follow.", path)
-    name = whole_characters(described.text("name") or "")[:64]
-    what = f"the schema {name!r}" if name else "the schema"
-    return AnswerFormat(json.dumps(schema.mapping()), what, described.path("schema"))
+    return of_schema(described, schema)
 
 
 def _refuse_unsupported(fields: Fields) -> None:

@@ -48,7 +48,7 @@ def read_tools(fields: Fields) -> tuple[Tool, ...]:
 
 def read_tool_choice(fields: Fields) -> ToolChoice:
     """Raises RequestError naming the field."""
-    several = fields.get("parallel_tool_calls") is None or fields.boolean("parallel_tool_calls")
+    several = may_call_several(fields)
     choice = fields.get("tool_choice")
     if choice in (None, "auto", "none", "required"):
         return ToolChoice(choice or "auto", several=several)
@@ -66,6 +66,11 @@ def read_tool_choice(fields: Fields) -> ToolChoice:
         path,
         'A function is named by {"type": "function", "function": {"name": "..."}}.',
     )
+
+
+def may_call_several(fields: Fields) -> bool:
+    """Raises RequestError naming the field."""
+    return fields.get("parallel_tool_calls") is None or fields.boolean("parallel_tool_calls")
 
 
 def _allowed_tools(named: Fields, several: bool) -> ToolChoice:

@@ -5,19 +5,20 @@ they are one turn of the assistant again. Tools that run at OpenAI are not offer
 fields that change nothing here are ignored.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ds4tui.chat.grammars import ANY_OBJECT, AnswerFormat, ToolChoice
+from ds4tui.chat.grammars import AnswerFormat, ToolChoice
 from ds4tui.chat.messages import Message, Role
 from ds4tui.errors import RequestError
+from ds4tui.server.answer_format import any_object, of_schema
 from ds4tui.server.body import parse_object
 from ds4tui.server.call import Call
 from ds4tui.server.content import Content
 from ds4tui.server.fields import Fields, whole_characters
 from ds4tui.server.images import SEND_DATA, require_few
+from ds4tui.server.openai_messages import may_call_several
 from ds4tui.server.responses_reply import Echo, ResponsesDialect
 from ds4tui.server.responses_tools import joined_name, read_call, read_tools
 from ds4tui.server.service import Service
@@ -96,7 +97,7 @@ def _thinking(fields: Fields) -> bool | None:
 
 
 def _choice(fields: Fields) -> ToolChoice:
-    several = fields.get("parallel_tool_calls") is None or fields.boolean("parallel_tool_calls")
+    several = may_call_several(fields)
     choice = fields.get("tool_choice")
     if choice in (None, "auto", "none", "required"):
         return ToolChoice(choice or "auto", several=several)
@@ -126,14 +127,12 @@ def _answer(fields: Fields) -> AnswerFormat | None:
     if form is None or kind == "text":
         return None
     if kind == "json_object":
-        return AnswerFormat(ANY_OBJECT, "a JSON object", "text.format")
+        return any_object("text.format")
     schema = form.child("schema")
     if kind != "json_schema" or schema is None:
         path = form.path("type")
         raise RequestError(f"{path} must be text, json_object or json_schema, with a schema.", path)
-    name = (form.text("name") or "")[:64]
-    what = f"the schema {name!r}" if name else "the schema"
-    return AnswerFormat(json.dumps(schema.mapping()), what, form.path("schema"))
+    return of_schema(form, schema)
 
 
 def _messages(fields: Fields, service: Service) -> tuple[Message, ...]:

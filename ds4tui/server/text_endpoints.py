@@ -1,46 +1,33 @@
 """Counting tokens, and text to ids and back: nothing that the engine is asked for."""
 
-from collections.abc import Callable
 from typing import Any
 
-import anyio.to_thread
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from ds4tui.errors import RequestError
 from ds4tui.server.anthropic_messages import parse_messages
-from ds4tui.server.body import json_bytes, parse_object, read_body, require_json
 from ds4tui.server.fields import Fields
-from ds4tui.server.service import CLIENT_GONE, Service
+from ds4tui.server.service import Service
+from ds4tui.server.telling import told
 
 MAX_IDS = 4_000_000
 
 
 async def count_message_tokens(request: Request) -> Response:
     """Anthropic's: how many tokens a request would have."""
-    return await _told(request, _message_tokens)
+    return await told(request, _message_tokens)
 
 
 async def tokenize(request: Request) -> Response:
     """llama.cpp's: `content` to `tokens`; `add_special` puts a BOS first, `parse_special`
     (true unless said) reads the texts of control tokens as those, `with_pieces` adds the texts."""
-    return await _told(request, _tokens)
+    return await told(request, _tokens)
 
 
 async def detokenize(request: Request) -> Response:
     """llama.cpp's: `tokens` to `content`."""
-    return await _told(request, _content)
-
-
-async def _told(request: Request, tell: Callable[[Service, Fields], dict[str, Any]]) -> Response:
-    service = Service.of(request)
-    require_json(request)
-    try:
-        body = await read_body(request)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
-    told = await anyio.to_thread.run_sync(lambda: tell(service, Fields(parse_object(body))))
-    return Response(json_bytes(told), media_type="application/json")
+    return await told(request, _content)
 
 
 def _message_tokens(service: Service, fields: Fields) -> dict[str, Any]:
