@@ -3,19 +3,16 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from textual import events, on
-from textual.app import App, ComposeResult
-from textual.binding import BindingType
-from textual.containers import Vertical
+from textual.app import App
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from ds4tui.pictures.folder import Listed, newest_screenshots
 from ds4tui.tui.background import in_thread
+from ds4tui.tui.screens.narrowed import NarrowedScreen
 from ds4tui.tui.screens.resume import age_words
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.wording import no_pictures
@@ -31,47 +28,17 @@ async def choose_picture(app: App[Any]) -> Path | None:
     return await app.push_screen_wait(PictureScreen(folder, found))
 
 
-class PictureScreen(ModalScreen[Path | None]):
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Close")]
-
+class PictureScreen(NarrowedScreen[Path | None]):
     def __init__(self, folder: Path, pictures: Sequence[Listed]) -> None:
-        super().__init__()
-        self._folder = folder
+        title = Content(f"Newest in {one_line(str(folder))}")
+        super().__init__(title, "Enter takes, Esc closes", "Type to find a name")
         self._all = pictures
         self._now_s = time.time()
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog wide") as dialog:
-            dialog.border_title = Content(f"Newest in {one_line(str(self._folder))}")
-            dialog.border_subtitle = "Enter takes, Esc closes"
-            yield Input(placeholder="Type to find a name")
-            yield OptionList()
+    def chosen(self, number: int) -> Path:
+        return self._all[number].path
 
-    def on_mount(self) -> None:
-        self._list("")
-
-    @on(Input.Changed)
-    def narrow(self, event: Input.Changed) -> None:
-        self._list(event.value)
-
-    @on(Input.Submitted)
-    def take_highlighted(self) -> None:
-        self.query_one(OptionList).action_select()
-
-    @on(OptionList.OptionSelected)
-    def take_chosen(self, event: OptionList.OptionSelected) -> None:
-        if event.option.id is not None:
-            self.dismiss(self._all[int(event.option.id)].path)
-
-    def on_key(self, event: events.Key) -> None:
-        options = self.query_one(OptionList)
-        if event.key in ("up", "down") and not options.has_focus:
-            event.stop()
-            options.action_cursor_up() if event.key == "up" else options.action_cursor_down()
-
-    def _list(self, wanted: str) -> None:
-        options = self.query_one(OptionList)
-        options.clear_options()
+    def list_options(self, options: OptionList, wanted: str) -> None:
         for number, each in enumerate(self._all):
             if wanted.lower() in each.path.name.lower():
                 options.add_option(Option(_line(each, self._now_s), id=str(number)))

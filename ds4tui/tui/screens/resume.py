@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from ds4tui.chat.store import ConversationSummary
 from ds4tui.errors import StoreError
+from ds4tui.tui.screens.narrowed import ArrowsScreen
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import QUIET, counted
 
@@ -35,7 +35,7 @@ class Kept(Protocol):
     async def restore(self, conversation_id: int) -> None: ...
 
 
-class ResumeScreen(ModalScreen[int | None]):
+class ResumeScreen(ArrowsScreen[int | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Close", priority=True),
         Binding("f2", "rename", "Rename", priority=True),
@@ -171,12 +171,6 @@ class ResumeScreen(ModalScreen[int | None]):
     def open_chosen(self, event: OptionList.OptionSelected) -> None:
         if event.option.id is not None:
             self.dismiss(int(event.option.id))
-
-    def on_key(self, event: events.Key) -> None:
-        options = self.query_one(OptionList)
-        if event.key in ("up", "down") and not options.has_focus:
-            event.stop()
-            options.action_cursor_up() if event.key == "up" else options.action_cursor_down()
 
     def _list(self, wanted: str) -> None:
         if not self.is_current:  # it was left while a key still waited
