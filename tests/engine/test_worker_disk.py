@@ -39,6 +39,9 @@ def test_what_is_stored_is_told_as_conversations(bench: Bench) -> None:
     assert (found.tokens, stats.conversation_count) == (303, 1)
     assert found.is_ours and found.what.startswith("person: ")
     assert stats.disk is not None and stats.disk.queued_bytes == 0 and stats.disk.stores > 0
+    missed, *stored = [note.text for note in stats.notes]
+    assert missed == "disk: missed 300 tokens: nothing of this prompt is stored"
+    assert "a turn has ended" in stored[-1] and stored[-1].startswith("disk: stored ")
 
 
 def test_what_others_change_is_told_while_nothing_is_at_work(bench: Bench) -> None:
