@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from disk import forget, plain_read
 
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
@@ -39,7 +40,6 @@ from ds4tui.engine.models.registry import load_model
 from ds4tui.engine.session import Session
 from ds4tui.library.resolve import resolve_model
 
-PIECE_BYTES = 4 << 20
 TURNS, TURN_TOKENS, REPLY_TOKENS = 10, 120, 40
 SEGMENT_TOKENS, SEGMENTS = 110, 5
 
@@ -154,28 +154,6 @@ def measure_start(name: str, folder: Path, tokens: int, rounds: int) -> dict[str
 
 
 # -- rates -----------------------------------------------------------------------------------------
-
-
-def plain_read(paths: list[Path]) -> int:
-    total = 0
-    for path in paths:
-        with open(path, "rb", buffering=0) as file:
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-            buffer = np.empty(path.stat().st_size, np.uint8)
-            at = 0
-            while at < len(buffer):
-                at += file.readinto(buffer[at : at + PIECE_BYTES].data)
-        total += len(buffer)
-    return total
-
-
-def forget(paths: list[Path]) -> None:
-    os.sync()
-    for path in paths:
-        with open(path, "rb") as file:
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def plain_write(folder: Path, contents: list[bytes]) -> int:

@@ -25,6 +25,18 @@ def add_own_keys(writer: gguf.GGUFWriter) -> None:
         writer.add_array(key, ids)
 
 
+def finish_copy(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
+    """All tensors as they are, behind the keys that `writer` has been given."""
+    for tensor in reader.tensors:
+        is_plain = tensor.tensor_type == gguf.GGMLQuantizationType.F32
+        shape = None if is_plain else tensor.data.shape
+        writer.add_tensor(tensor.name, tensor.data, shape, tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def copy(source: Path, target: Path) -> None:
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
@@ -34,14 +46,7 @@ def copy(source: Path, target: Path) -> None:
         kinds = field.types
         writer.add_key_value(key, field.contents(), kinds[0], kinds[-1] if kinds[1:] else None)
     add_own_keys(writer)
-    for tensor in reader.tensors:
-        is_plain = tensor.tensor_type == gguf.GGMLQuantizationType.F32
-        shape = None if is_plain else tensor.data.shape
-        writer.add_tensor(tensor.name, tensor.data, shape, tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish_copy(reader, writer)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 import gguf
 
 from tools.screen_reader.heldout import MOST_TOKENS, Example
+from tools.screen_reader.keys import finish_copy
 from tools.screen_reader.prompts import FAKE, GLOBAL
 
 RENAMED = {FAKE: "<fake_token_around_image>", GLOBAL: "<global-img>"}
@@ -40,14 +41,7 @@ def rename(source: Path, target: Path) -> None:
             writer.add_array(key, value)
         else:
             writer.add_key_value(key, value, kind)
-    for tensor in reader.tensors:
-        is_plain = tensor.tensor_type == gguf.GGMLQuantizationType.F32
-        shape = None if is_plain else tensor.data.shape
-        writer.add_tensor(tensor.name, tensor.data, shape, tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish_copy(reader, writer)
 
 
 def start(text_gguf: str, mmproj: str) -> Any:
