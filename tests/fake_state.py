@@ -64,6 +64,9 @@ class FakeLayer:
             raise ValueError(f"No rows {start} to {end} of {self.length}.")
         return LayerRows((as_array(self.held[start:end]),), (0,))
 
+    def has_room(self, count: int) -> bool:
+        return False  # each row is allocated when it comes
+
     def reserve(self, length: int) -> None:
         pass
 

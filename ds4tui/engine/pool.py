@@ -249,6 +249,8 @@ class Pool:
         """Memory for one row more of a reply, before it is fed: where buffers are full they grow
         with it. If the device is short, what no session at work needs makes way. Raises
         OutOfMemory, and nothing of the session has changed, when that does not do."""
+        if session.has_room(1):
+            return
         busy, tokens = set(busy), len(session.timeline) + 1
         needed = session.growth_bytes(tokens)
         if not needed:

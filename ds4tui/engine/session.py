@@ -166,6 +166,10 @@ class Session:
         """Bytes that are allocated for the state."""
         return self._state.nbytes if self._state is not None else 0
 
+    def has_room(self, count: int) -> bool:
+        """Whether `count` rows more are fed without allocating: asked before each token."""
+        return self._state is not None and self._state.has_room(count)
+
     @property
     def is_sound(self) -> bool:
         """Whether the state holds the rows of the timeline and no others, as its name says. What

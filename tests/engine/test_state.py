@@ -95,6 +95,15 @@ def test_rewind_beyond_what_was_reached_is_an_error(kind: Kind) -> None:
         layer.rewind(5)
 
 
+def test_room_is_told_as_it_is(kind: Kind) -> None:
+    """Where it says that there is room, nothing is allocated; where not, something is."""
+    layer, random = kind.layer(), np.random.default_rng(0)
+    for _ in range(3 * BLOCK_ROWS):
+        had_room, before = layer.has_room(1), layer.nbytes
+        append(kind, layer, draw(random, 1))
+        assert had_room == (layer.nbytes == before)
+
+
 def test_nbytes_is_what_is_allocated(kind: Kind) -> None:
     """(5)"""
     layer, random = kind.layer(), np.random.default_rng(0)

@@ -60,6 +60,15 @@ def last_rows(layer: Any) -> np.ndarray:
     return np.asarray(arrays[1]) if arrays else np.zeros((HEADS, 0, SIZE))
 
 
+def test_where_there_is_room_nothing_is_allocated(kind: Any) -> None:
+    layer = kind[0](100)
+    for _ in range(1500):
+        had_room, before = layer.has_room(1), layer.nbytes
+        feed(kind, layer, 1)
+        assert layer.nbytes == before or not had_room
+    assert layer.has_room(1)
+
+
 @pytest.mark.parametrize("window", [1, 2, 128, 512, 1024])
 def test_rewinds_within_the_slack_are_truncations_and_others_are_refused(
     kind: Any, window: int

@@ -46,6 +46,9 @@ class FaultyState:
     def needs_snapshots(self) -> bool:
         return self.real.needs_snapshots
 
+    def has_room(self, count: int) -> bool:
+        return self.real.has_room(count)
+
     @property
     def snapshot_bytes(self) -> int:
         return self.real.snapshot_bytes

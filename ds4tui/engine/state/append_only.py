@@ -51,6 +51,9 @@ class _AppendOnly:
         views = tuple(buffer.view(start, end) for buffer in self._buffers)
         return LayerRows(views, tuple(buffer.axis for buffer in self._buffers))
 
+    def has_room(self, count: int) -> bool:
+        return all(self.length + count <= buffer.capacity for buffer in self._buffers)
+
     def reserve(self, length: int) -> None:
         self._reserved = length
 

@@ -83,6 +83,9 @@ class LayerState(Protocol):
         """Views of the append-only rows, to be copied at once; None if the layer has none.
         ValueError if it does not hold them all."""
 
+    def has_room(self, count: int) -> bool:
+        """Whether `count` rows more fit into what is allocated, which does not grow then."""
+
     def reserve(self, length: int) -> None:
         """Make room for `length` positions in one go, before several `put`s."""
 

@@ -73,6 +73,10 @@ class ModelState:
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self.layers)
 
+    def has_room(self, count: int) -> bool:
+        """Whether `count` rows more fit without any layer growing."""
+        return all(layer.has_room(count) for layer in self.layers)
+
     @property
     def needs_snapshots(self) -> bool:
         """Whether rows alone cannot rebuild it."""

@@ -51,6 +51,9 @@ class _Recurrent(Generic[Kept]):
     def rows(self, start: int, end: int) -> LayerRows | None:
         return None
 
+    def has_room(self, count: int) -> bool:
+        return self._kept is not None
+
     def reserve(self, length: int) -> None:
         """Nothing grows."""
 

@@ -66,6 +66,9 @@ class _Window:
         """None: what is here says nothing about earlier positions."""
         return None
 
+    def has_room(self, count: int) -> bool:
+        return not self._lacks_room(count)
+
     def reserve(self, length: int) -> None:
         pass
 
