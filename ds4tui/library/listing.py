@@ -30,16 +30,6 @@ class LocalModel:
     about: str = ""
 
 
-def local_models(data_dir: Path) -> list[LocalModel]:
-    """Catalogue models first, present or not, then the other .gguf files of our own folder."""
-    found = [known_model(name, data_dir) for name in CATALOGUE]
-    known = {model.path for model in found}
-    for path in sorted(models_dir(data_dir).glob("*.gguf")):
-        if path not in known and os.path.isfile(path):
-            found.append(LocalModel(path.stem, path, path.stat().st_size, "ready"))
-    return found
-
-
 def known_model(name: str, data_dir: Path) -> LocalModel:
     model = CATALOGUE[name]
     path = catalogued_path(model, data_dir)

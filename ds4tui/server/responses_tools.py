@@ -37,9 +37,6 @@ class CallItems:
 
     known: Mapping[str, Called]
 
-    def is_custom(self, name: str) -> bool:
-        return self._called(name).kind == "custom"
-
     def item(self, call_id: str, name: str, arguments: str) -> dict[str, Any]:
         """Without its id; `arguments` of a custom call that is not complete are empty."""
         called = self._called(name)
