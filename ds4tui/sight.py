@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ds4tui.cache.memory import available_memory_bytes
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
@@ -89,6 +88,7 @@ class Sight:
     def load(self, gguf: GGUFFile, settings: Settings) -> "tuple[Model, HeldImages | None]":
         """The text model, and what sees for it, with memory for both. Runs on the engine thread.
         Raises as registry.load_model, and GGUFError for a named encoder that lacks something."""
+        from ds4tui.engine.device_memory import available_bytes
         from ds4tui.engine.holding import required_bytes
         from ds4tui.engine.models.registry import load_model, path_for
 
@@ -97,7 +97,7 @@ class Sight:
             return load_model(gguf, settings, policy=policy), None
         needed_bytes = required_bytes(self._eyes.file, path_for(policy, hybrids=False))
         try:
-            left = lambda: available_memory_bytes() - needed_bytes  # noqa: E731
+            left = lambda: available_bytes() - needed_bytes  # noqa: E731
             model = load_model(gguf, settings, left, policy)
         except OutOfMemory as exc:
             if self._is_named:

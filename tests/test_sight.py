@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ds4tui import sight as sight_module
 from ds4tui.config import Settings
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.tokenizer import Tokenizer
@@ -157,7 +156,7 @@ def test_memory_is_kept_for_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(room)
         return room
 
-    monkeypatch.setattr(sight_module, "available_memory_bytes", available)
+    monkeypatch.setattr("ds4tui.engine.device_memory.available_bytes", available)
     monkeypatch.setattr("ds4tui.engine.holding.required_bytes", lambda *of: room)
     found = sight(model, load=True)
     assert asked and found.vision is None and "no memory for its image encoder" in found.refusal
