@@ -197,7 +197,7 @@ async def test_an_agents_own_branch_is_followed() -> None:
         await on.chat.open_conversation(1)
         await on.say("agent", "r1", "right")
         await on.until(lambda: on.answers == ["r1", "r3"], "the other branch is shown")
-        assert any("that branch is shown" in t for t in on.toasts)
+        await on.until(lambda: any("that branch is shown" in t for t in on.toasts), "it is told")
 
 
 async def test_a_reply_without_words_is_not_sent_on_by_a_person() -> None:
