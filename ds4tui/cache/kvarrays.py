@@ -5,6 +5,8 @@ session copies from a page as it copies from a segment. A dtype that NumPy does 
 as the unsigned integer of its size, beside its name: "bfloat16" as uint16.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +71,40 @@ class HostRows:
         pairs = zip(self.arrays, self.axes, strict=True)
         views = tuple(array[(slice(None),) * axis + (cut,)] for array, axis in pairs)
         return HostRows(views, self.axes, self.dtypes)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoom:
+    """Where rows [start, end) along `axis` of an array will lie; the array is contiguous, and
+    whoever has the room may write there, and nowhere else in it."""
+
+    array: Array
+    axis: int
+    start: int
+    end: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        whole = self.array.shape
+        return (*whole[: self.axis], self.end - self.start, *whole[self.axis + 1 :])
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.array.itemsize
+
+    def fill(self, rows: Array) -> None:
+        """Copy rows of that shape."""
+        self.array[(slice(None),) * self.axis + (slice(self.start, self.end),)] = rows
+
+    def runs(self) -> Iterator[memoryview]:
+        """Its bytes, in the order of an array of that shape."""
+        whole = self.array.shape
+        row = math.prod(whole[self.axis + 1 :]) * self.array.itemsize
+        begin, nbytes = self.start * row, (self.end - self.start) * row
+        flat = self.array.reshape(-1).view(np.uint8).data
+        for outer in range(math.prod(whole[: self.axis])):
+            at = outer * whole[self.axis] * row + begin
+            yield flat[at : at + nbytes]
 
 
 @dataclass(frozen=True, slots=True)

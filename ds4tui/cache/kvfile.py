@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ from ds4tui.cache.kvarrays import (
     Array,
     HostBounded,
     HostPage,
+    HostRoom,
     HostRows,
     HostSnapshot,
     dtype_name,
@@ -51,6 +53,7 @@ TEMPORARY_PREFIX = ".writing-"
 # between two when a deadline has passed.
 _PIECE_BYTES = 4 << 20
 _FILE_MODE = 0o600
+_RUNS_MAX = 1024  # that the system fills in one call: IOV_MAX of Linux and macOS
 _PADDING = bytes(ALIGNMENT)
 
 _Bytes = npt.NDArray[np.uint8]
@@ -219,6 +222,54 @@ class RecordFile:
         arrays = self._arrays(mine[0], mine[-1] + 1)
         return _host_rows([pair for pair in arrays if pair[0].layer == layer])
 
+    def layer_into(self, layer: int, rooms: Sequence[HostRoom]) -> None:
+        """Read the rows of one layer straight to where they shall lie, one room an array, and
+        verify them there. Whatever is raised, what lies in the rooms then is not to be used.
+        ValueError for rooms of other shapes."""
+        mine = [(place, start) for place, start in self._page_extents if place.layer == layer]
+        wanted = [(place.shape, DTYPES[place.dtype]) for place, _ in mine]
+        if wanted != [(room.shape, room.array.dtype) for room in rooms]:
+            raise ValueError(f"The rooms of layer {layer} are not those of its arrays.")
+        for (place, start), room in zip(mine, rooms, strict=True):
+            padding = memoryview(bytearray(place.stored_bytes - place.nbytes))
+            self._scatter([*room.runs(), padding], self._begin + start, place)
+
+    @cached_property
+    def _page_extents(self) -> list[tuple[ArrayPlace, int]]:
+        return [(p, start) for p, start, _ in _extents(self._head_of("page").arrays)]
+
+    def _scatter(self, runs: Sequence[memoryview], offset: int, place: ArrayPlace) -> None:
+        """One array from `offset` on, its padding included, into `runs`; verified."""
+        hasher = xxhash.xxh3_64()
+        os.lseek(self._file, offset, os.SEEK_SET)
+        for first in range(0, len(runs), _RUNS_MAX):
+            some = runs[first : first + _RUNS_MAX]
+            self._fill(some)
+            for run in some:
+                hasher.update(run)
+        if hasher.intdigest() != place.checksum:
+            raise _flipped()
+
+    def _fill(self, runs: Sequence[memoryview]) -> None:
+        """Bytes from where the file stands."""
+        left = [run for run in runs if len(run)]
+        while left:
+            got = self._readv(left)
+            while left and got >= len(left[0]):
+                got -= len(left.pop(0))
+            if got:
+                left[0] = left[0][got:]
+
+    def _readv(self, buffers: Sequence[memoryview]) -> int:
+        try:
+            got = os.readv(self._file, buffers)
+        except OSError as exc:
+            raise _as_corrupt(exc) from exc
+        if not got:
+            at = os.lseek(self._file, 0, os.SEEK_CUR)
+            raise CorruptRecord("cut", f"It was cut to {at:,} bytes while being read.")
+        return got
+
     def snapshot(self) -> HostSnapshot:
         """The bounded parts and logits, verified. ValueError if it is a page."""
         head = self._head_of("snapshot")
@@ -273,13 +324,7 @@ class RecordFile:
         at = 0
         os.lseek(self._file, offset, os.SEEK_SET)
         while at < len(buffer):
-            try:
-                got = os.readv(self._file, [buffer[at : at + _PIECE_BYTES].data])
-            except OSError as exc:
-                raise _as_corrupt(exc) from exc
-            if not got:
-                raise CorruptRecord("cut", f"It was cut to {offset + at:,} bytes while being read.")
-            at += got
+            at += self._readv([buffer[at : at + _PIECE_BYTES].data])
             yield at
 
     @staticmethod
@@ -337,7 +382,11 @@ def _extents(places: Sequence[ArrayPlace]) -> Iterator[tuple[ArrayPlace, int, in
 
 def _verify(buffer: _Bytes, place: ArrayPlace, start: int, end: int) -> None:
     if xxhash.xxh3_64_intdigest(buffer[start:end].data) != place.checksum:
-        raise CorruptRecord("flipped", "The checksum of an array is wrong.")
+        raise _flipped()
+
+
+def _flipped() -> CorruptRecord:
+    return CorruptRecord("flipped", "The checksum of an array is wrong.")
 
 
 def _array(buffer: _Bytes, start: int, place: ArrayPlace) -> Array:

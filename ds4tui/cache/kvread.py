@@ -6,13 +6,14 @@ plans anew is not offered it again. Any thread.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from ds4tui.cache.kvarrays import HostPage, HostRows, HostSnapshot
+from ds4tui.cache.kvarrays import DTYPES, Array, HostPage, HostRoom, HostRows, HostSnapshot
 from ds4tui.cache.kvbooks import Books, Entry
 from ds4tui.cache.kventries import entry_of
 from ds4tui.cache.kvfile import RecordFile
@@ -46,15 +47,15 @@ class Reader:
             return held
         return self._read_whole(entry, RecordFile.snapshot)
 
-    def open_rows(self, holder_id: int) -> "OpenRows":
-        """The page, to be read a layer at a time, so that no more than one is in memory. It is
-        there until it is closed, whatever becomes of its file. Raises CorruptRecord, and so do
-        its reads."""
+    def open_rows(self, holder_id: int, at_once: int = 1) -> "OpenRows":
+        """The page, to be read a layer at a time, so that no more than one is in memory; one of
+        so many that are read at the same time. It is there until it is closed, whatever becomes
+        of its file. Raises CorruptRecord, and so do its reads."""
         entry, held = self._held(holder_id, "page")
         if isinstance(held, HostPage):
-            return OpenRows(self, entry, held)
+            return OpenRows(self, entry, held, at_once)
         try:
-            return OpenRows(self, entry, self._open(entry))
+            return OpenRows(self, entry, self._open(entry), at_once)
         except CorruptRecord as exc:
             self._keeper.damaged(entry, exc)
             raise
@@ -113,10 +114,11 @@ class Reader:
             raise CorruptRecord("misplaced", "It is a record of other ids.")
         return file
 
-    def read_layer(self, entry: Entry, file: RecordFile, layer: int) -> HostRows | None:
-        """One layer of an open page. Raises CorruptRecord."""
+    @contextmanager
+    def reading(self, entry: Entry) -> Iterator[None]:
+        """Something of an open page is read. Raises CorruptRecord."""
         try:
-            return file.layer_rows(layer)
+            yield
         except CorruptRecord as exc:
             self._keeper.damaged(entry, exc)
             raise
@@ -125,8 +127,11 @@ class Reader:
 class OpenRows:
     """A page that is read a layer at a time; answers as a HostPage. One thread at a time."""
 
-    def __init__(self, reader: Reader, entry: Entry, source: HostPage | RecordFile) -> None:
+    def __init__(
+        self, reader: Reader, entry: Entry, source: HostPage | RecordFile, at_once: int
+    ) -> None:
         self._reader, self._entry, self._source = reader, entry, source
+        self._at_once = at_once
         self.start, self.end = entry.head.start, entry.head.end
         self._last: tuple[int, HostRows | None] | None = None
         self._nbytes, self._seconds = 0, 0.0
@@ -157,12 +162,41 @@ class OpenRows:
         held = self._last[1]
         return None if held is None else held.part(start - self.start, end - self.start)
 
-    def _read(self, file: RecordFile, layer: int) -> HostRows | None:
+    def sizes(self, layer: int) -> tuple[Array, ...]:
+        """What its arrays are like, without rows."""
+        if isinstance(self._source, HostPage):
+            held = self._source.layers[layer]
+            places = [] if held is None else zip(held.arrays, held.axes, strict=True)
+            return tuple(np.empty(_without_rows(a.shape, axis), a.dtype) for a, axis in places)
+        mine = [place for place in self._source.head.arrays if place.layer == layer]
+        return tuple(
+            np.empty(_without_rows(place.shape, place.row_axis or 0), DTYPES[place.dtype])
+            for place in mine
+        )
+
+    def rows_into(self, layer: int, start: int, end: int, rooms: Sequence[HostRoom]) -> None:
+        """As `rows`, to where they shall lie; whatever is raised, what is there then is not to be
+        used. ValueError for rooms that are not like the arrays."""
+        if isinstance(self._source, RecordFile) and (start, end) == (self.start, self.end):
+            with self._timed(sum(room.nbytes for room in rooms)):
+                self._source.layer_into(layer, rooms)
+            return
+        held = self.rows(layer, start, end)
+        for room, rows in zip(rooms, held.arrays if held is not None else (), strict=True):
+            room.fill(rows)
+
+    @contextmanager
+    def _timed(self, nbytes: int) -> Iterator[None]:
         began = time.perf_counter()
-        found = self._reader.read_layer(self._entry, file, layer)
-        self._seconds += time.perf_counter() - began
-        self._nbytes += found.nbytes if found is not None else 0
-        return found
+        with self._reader.reading(self._entry):
+            yield
+        self._seconds += (time.perf_counter() - began) / self._at_once
+        self._nbytes += nbytes
+
+    def _read(self, file: RecordFile, layer: int) -> HostRows | None:
+        nbytes = sum(place.nbytes for place in file.head.arrays if place.layer == layer)
+        with self._timed(nbytes):
+            return file.layer_rows(layer)
 
     def close(self) -> None:
         self._last = None
@@ -171,3 +205,7 @@ class OpenRows:
         if self._nbytes:
             self._reader.loaded(self._entry, self._nbytes, self._seconds)
             self._nbytes = 0
+
+
+def _without_rows(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], 0, *shape[axis + 1 :])

@@ -180,10 +180,11 @@ class DiskTier:
         """As `read_rows`."""
         return self._reader.read_snapshot(holder_id)
 
-    def open_rows(self, holder_id: int) -> OpenRows:
-        """The page, to be read a layer at a time, so that no more than one is in memory. Its file
-        is there until it is closed. Raises CorruptRecord, and so do its reads."""
-        return self._reader.open_rows(holder_id)
+    def open_rows(self, holder_id: int, at_once: int = 1) -> OpenRows:
+        """The page, to be read a layer at a time, so that no more than one is in memory; one of
+        so many that are read at the same time. Its file is there until it is closed. Raises
+        CorruptRecord, and so do its reads."""
+        return self._reader.open_rows(holder_id, at_once)
 
     def read_ahead(self, holder_ids: Sequence[int]) -> None:
         """Ask the system to fetch these records, and do not wait."""

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.cache.kvarrays import HostRoom
 from ds4tui.engine.capacity import grown_capacity
 from ds4tui.engine.state.buffers import DeviceBuffer, HostBuffer, RowBuffer
 from ds4tui.engine.state.layer import Array, LayerBounded, LayerRows
@@ -140,8 +141,21 @@ class HostKVLayer(_AppendOnly):
         assert self._keys.array is not None and self._values.array is not None
         return self._keys.array, self._values.array
 
+    def rooms(self, start: int, end: int, like: tuple[Floats, ...]) -> tuple[HostRoom, ...]:
+        """Where rows [start, end) behind those that are held will lie, for others to write there
+        before `written` is called; none moves until then, if room was reserved for all.
+        `like` are arrays without rows. ValueError if they are not of this layer's sizes."""
+        self._make_room(max(end, self._reserved), like)
+        arrays = [(buffer.array, buffer.axis) for buffer in (self._keys, self._values)]
+        rooms = tuple(HostRoom(a, axis, start, end) for a, axis in arrays if a is not None)
+        for room, rows in zip(rooms, like, strict=True):
+            if HostRoom(room.array, room.axis, 0, 0).shape != rows.shape:
+                raise ValueError(f"Rows of {rows.shape} do not belong into {room.array.shape}.")
+        return rooms
+
     def written(self, count: int) -> None:
-        """`count` rows behind the last one, in buffers that `reserved` gave, are there now."""
+        """`count` rows behind the last one, in buffers that `reserved` or `rooms` gave, are there
+        now."""
         assert self.length + count <= self._values.capacity
         self.length += count
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ds4tui.engine.state.arrival import arriving
 from ds4tui.engine.state.layer import LayerBounded, LayerRows, LayerState
 
 
@@ -140,14 +141,19 @@ class ModelState:
             if part is None:
                 layer.rewind(keep)
                 layer.reserve(end)
-        for source, start, stop in parts:
-            for i, layer in enumerate(self.layers):
-                rows = None if layer.is_bounded else source.rows(i, start, stop)
-                if rows is not None:
-                    layer.put(rows)
+        with arriving(self.layers, parts) as arrivals:
+            for source, start, stop in parts:
+                if not arrivals.took(source, stop - start):
+                    self._put(source, start, stop)
         for layer, part in zip(self.layers, restored, strict=True):
             if part is not None:
                 layer.restore(part, end)
+
+    def _put(self, source: RowSource, start: int, stop: int) -> None:
+        for i, layer in enumerate(self.layers):
+            rows = None if layer.is_bounded else source.rows(i, start, stop)
+            if rows is not None:
+                layer.put(rows)
 
     def _check_parts(self, keep: int, parts: Sequence[RowPart]) -> int:
         """The final length."""
