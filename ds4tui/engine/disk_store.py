@@ -45,6 +45,8 @@ _WAIT_S = 0.02
 # What is about to be lost waits so long for each page's place in the queue, as long as the disk
 # takes pages: they are computed more slowly than written.
 LOSS_WAIT_S = 2.0
+# Ends of jobs whose conversation is known by name; what memory holds is far less.
+_NAMES_MAX = 1024
 
 
 # How many seconds a page may wait for its place in the queue, asked for each.
@@ -101,6 +103,7 @@ class Storing:
         self._credit_s = 0.0
         self._swept: set[int] = set()  # of what memory holds, that which was looked at
         self._running: set[int] = set()  # numbers of sessions
+        self._what: dict[bytes, str] = {}  # what conversation it was, by digest of its timeline
         self._clearings = disk.clearings
         self._cleared: set[bytes] = set()  # digests of the timelines that nobody wants stored
         memory.lets_go = self._let_go
@@ -119,6 +122,8 @@ class Storing:
             return
         self._look_for_clearing()
         (self._running.discard if is_over else self._running.add)(session.number)
+        if is_over:
+            self._named(session.timeline, self._shelves[session.number].what)
         with self._harmless(session):
             self._want(session, is_prefilled, is_over)
         self._credit_s = min(self._credit_s + SHARE * seconds, IDLE_SLICE_S)
@@ -127,6 +132,12 @@ class Storing:
             if not self._one(wait_s=0.0):
                 break
             self._credit_s -= time.perf_counter() - began
+
+    def _named(self, timeline: Timeline, what: str) -> None:
+        """So that people know it again when it is stored later, from where it was put away."""
+        self._what[timeline.digest()] = what
+        while len(self._what) > _NAMES_MAX:
+            del self._what[next(iter(self._what))]
 
     @property
     def is_pending(self) -> bool:
@@ -377,7 +388,8 @@ class Storing:
             return True
         if self._is_cleared(held.timeline):
             return True
-        return self._store_whole(held.timeline, held.start, held.handle, "", why, wait)
+        what = self._what.get(held.timeline.digest(), "")
+        return self._store_whole(held.timeline, held.start, held.handle, what, why, wait)
 
     def _store_whole(
         self, timeline: Timeline, first: int, source: Any, what: str, why: str, wait: Wait

@@ -276,6 +276,34 @@ def test_what_rests_in_memory_is_stored_once_there_is_memory_for_a_copy(
     assert not storing.failed and storing._disk.close(5.0)
 
 
+def test_a_branch_that_memory_lets_go_of_bears_the_name_of_its_conversation(folder: Path) -> None:
+    session, memory, storing = storing_of(folder, 1 << 20)
+    for what, token in (("person: ants", 1), ("agent: bees", 2)):
+        storing.begun(session, what)
+        drain(session.sync(Timeline.of([token, *range(20, 40)] * 14)), 64)
+        # Only its name is to be noted: its rows stay where they are.
+        storing._named(session.timeline, storing._shelves[session.number].what)
+        session.clear("another one comes")
+    assert memory.make_room(memory.budget_bytes)
+    assert storing._disk.flush(30.0)
+    assert sorted(entry.what for entry in storing._disk.entries()) == [
+        "agent: bees",
+        "person: ants",
+    ]
+    assert storing._disk.close(5.0)
+
+
+def test_a_name_is_known_from_the_end_of_a_job(folder: Path) -> None:
+    session, _, storing = storing_of(folder, 1 << 20)
+    storing.begun(session, "person: ants")
+    drain(session.sync(Timeline.of([1] * 300)), 64)
+    storing.stepped(session, 0.0, is_prefilled=True, is_over=False)
+    assert not storing._what
+    storing.stepped(session, 0.0, is_prefilled=True, is_over=True)
+    assert storing._what == {session.timeline.digest(): "person: ants"}
+    assert storing._disk.close(5.0)
+
+
 def test_what_was_looked_at_is_forgotten_when_memory_lets_it_go(folder: Path) -> None:
     session, memory, storing = storing_of(folder, 600 * 32)
     for first in range(12):
