@@ -14,6 +14,7 @@ import numpy as np
 from ds4tui.cache.kvarrays import DTYPES, Array, HostBounded, HostRows, HostSnapshot, dtype_name
 from ds4tui.engine.state import (
     BoundedState,
+    IndexedLayer,
     KVLayer,
     LayerBounded,
     LayerRows,
@@ -22,7 +23,7 @@ from ds4tui.engine.state import (
     WindowLayer,
 )
 
-_ON_DEVICE = (KVLayer, WindowLayer, RecurrentLayer)
+_ON_DEVICE = (KVLayer, WindowLayer, RecurrentLayer, IndexedLayer)
 
 
 def is_on_device(layer: LayerState) -> bool:

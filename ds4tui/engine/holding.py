@@ -36,6 +36,10 @@ _SHORT = {
 _REQUANTISED = {"8": (8, 64), "4": (4, 32)}
 
 
+# Tables larger than the rest of a model: a few rows a token are read where the file is mapped.
+LOOKED_UP = "per_layer_token_embd.weight"
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """`nbytes` of memory. `exact`: all numbers are those of the file. `wide_scales`: the form's
@@ -62,11 +66,15 @@ def requantised_groups(info: TensorInfo, policy: LoadedWeightsPolicy) -> tuple[i
 
 
 def vector_holding(info: TensorInfo) -> Holding:
+    if info.name == LOOKED_UP:
+        return Holding("rows read from the file when they are wanted", 0, "blocks")
     return Holding("float32 in MLX", 4 * math.prod(info.shape), "values")
 
 
 def matrix_holding(info: TensorInfo, path: "ComputePath") -> Holding:
     """As ComputePath.linear and .stack hold it; damaged scales (not finite) aside."""
+    if info.name == LOOKED_UP:
+        return vector_holding(info)
     elements = math.prod(info.shape)
     match path.matrices:
         case "blocks":

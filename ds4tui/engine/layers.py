@@ -8,6 +8,8 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from gguf import quants
+from gguf.constants import GGMLQuantizationType
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.holding import requantised_groups
@@ -19,6 +21,7 @@ from ds4tui.kernels.policy import LoadedWeightsPolicy
 from ds4tui.kernels.stack import Stack
 
 Order = npt.NDArray[np.int64]
+LookUp = Callable[[Order], npt.NDArray[np.float32]]  # of row numbers [N]: [N, columns]
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,15 @@ class LayerLoader:
             return self.table(name, 1, size)[0]
         return self.vector(name, size)
 
+    def look_up(self, name: str, rows: int, columns: int) -> LookUp:
+        """Reads rows of tensor `name`, at least so many of `columns` values, by their numbers
+        from the map, and nothing else of it: for tables larger than the memory."""
+        info = self._gguf.tensor(name)
+        held = max(rows, info.shape[0]) if len(info.shape) == 2 else rows
+        weight = self._weights.take(name, (held, columns))
+        self._gguf.require_values(name)
+        return partial(_looked_up, weight.blocks(), weight.ggml_type)
+
     def stack(self, name: str, count: int, out: int, columns: int) -> Stack:
         """The products with the matrices of tensor `name`.weight [count, out, columns]."""
         stack = self._path.stack(self._source(name, count, out, columns))
@@ -118,6 +130,12 @@ class LayerLoader:
             count, whole = len(self.requantised), RequantiseError.over("all", self.requantised)
             held += f"; {count} of them re-quantised to {whole.bits} bits ({whole})"
         return f"{self._path.device.upper()}; {held}; {run_by or self._path.words}"
+
+
+def _looked_up(
+    blocks: npt.NDArray[np.uint8], kind: GGMLQuantizationType, rows: Order
+) -> npt.NDArray[np.float32]:
+    return np.asarray(quants.dequantize(blocks[rows], kind), np.float32)
 
 
 def _matrices(count: int) -> str:

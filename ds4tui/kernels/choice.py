@@ -10,7 +10,7 @@ the C++ ones.
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, cast
 
 import mlx.core as mx
@@ -20,7 +20,7 @@ from ds4tui.kernels import attention, checks, hybrid_checks
 from ds4tui.kernels.block import Attend, Block, BlockShape, BlockWeights
 from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
-from ds4tui.kernels.cpu.delta import HostRule, numpy_rule
+from ds4tui.kernels.cpu.delta import HostRule, numpy_rule, over_mlx
 from ds4tui.kernels.cpu.hybrid import HostDeltaBlock, HostGatedBlock, HybridBlock, HybridDecoder
 from ds4tui.kernels.cpu.linear import HostLinear
 from ds4tui.kernels.cpu.native import check as native_check
@@ -131,6 +131,16 @@ class ComputePath:
         if self.host_blocks and not shape.gated:
             return HostBlock(weights, shape)
         return Block(weights, shape, _ATTENTION[self.attention], self.activations)
+
+    def attend(self) -> Attend:
+        """What computes attention in MLX."""
+        return _ATTENTION[self.attention]
+
+    def delta_rule(self, shape: DeltaShape) -> DeltaRule:
+        """What computes the gated delta rule of MLX arrays."""
+        if self.hybrid_blocks:
+            return over_mlx(self._host_rule(replace(shape, key_heads=shape.value_heads)))
+        return _DEVICE_RULES[self.rule]
 
     def _host_rule(self, shape: DeltaShape) -> HostRule:
         if self.native is not None and self.rule == "native":

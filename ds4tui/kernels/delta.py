@@ -33,7 +33,7 @@ DeltaRule = Callable[
 class Recurrent(Protocol):
     """Where a block keeps S and the convolution's last rows (engine/state/recurrent.py)."""
 
-    def held(self) -> tuple[mx.array, mx.array]: ...
+    def held(self) -> tuple[mx.array, ...]: ...
     def replace(self, matrices: mx.array, tail: mx.array, count: int) -> None: ...
     def buffers(self) -> list[mx.array]: ...
 
@@ -102,28 +102,23 @@ class DeltaBlockWeights:
     feed_forward: FeedForwardWeights
 
 
-class DeltaBlock:
-    """x [T, width] to [T, width], float32. Products are made in `dtype`."""
+class DeltaMixing:
+    """n [T, width], float32 and normed, to [T, width], float32. Products are made in `dtype`.
+    `gate` is what lets z through."""
 
     def __init__(
         self,
-        weights: DeltaBlockWeights,
+        weights: DeltaWeights,
         shape: DeltaShape,
         rule: DeltaRule,
         dtype: mx.Dtype = mx.float32,
+        gate: Callable[[mx.array], mx.array] = silu,
     ) -> None:
-        self.shape = shape
-        self._w, self._rule, self._dtype = weights, rule, dtype
-        self._feed_forward = feed_forward(weights.feed_forward)
+        self._w, self._shape, self._rule, self._dtype = weights, shape, rule, dtype
+        self._gate = gate
 
-    def __call__(self, x: mx.array, layer: Recurrent, turn: Cosines) -> mx.array:
-        w, epsilon = self._w, self.shape.norm_epsilon
-        h = x + self._mixed(rms_norm(x, w.attn_norm, epsilon), layer)
-        fed = self._feed_forward(rms_norm(h, w.ffn_norm, epsilon).astype(self._dtype))
-        return h + fed.astype(mx.float32)
-
-    def _mixed(self, n: mx.array, layer: Recurrent) -> mx.array:
-        w, shape, count = self._w.delta, self.shape, n.shape[0]
+    def __call__(self, n: mx.array, layer: Recurrent) -> mx.array:
+        w, shape, count = self._w, self._shape, n.shape[0]
         rows = _side_by_side(w.inputs, n.astype(self._dtype)).astype(mx.float32)
         matrices, tail = layer.held()
         seen = mx.concatenate([tail, rows[:, : shape.channels]])
@@ -135,8 +130,30 @@ class DeltaBlock:
         tail = mx.take(seen, mx.arange(count, seen.shape[0]), axis=0)
         layer.replace(matrices, tail, count)
         z = rows[:, shape.channels :].reshape(o.shape)
-        out = rms_norm(o, w.norm, shape.norm_epsilon) * silu(z)
+        out = rms_norm(o, w.norm, shape.norm_epsilon) * self._gate(z)
         return w.output(out.reshape(count, -1).astype(self._dtype)).astype(mx.float32)
+
+
+class DeltaBlock:
+    """x [T, width] to [T, width], float32. Products are made in `dtype`."""
+
+    def __init__(
+        self,
+        weights: DeltaBlockWeights,
+        shape: DeltaShape,
+        rule: DeltaRule,
+        dtype: mx.Dtype = mx.float32,
+    ) -> None:
+        self.shape = shape
+        self._w, self._dtype = weights, dtype
+        self._mixing = DeltaMixing(weights.delta, shape, rule, dtype)
+        self._feed_forward = feed_forward(weights.feed_forward)
+
+    def __call__(self, x: mx.array, layer: Recurrent, turn: Cosines) -> mx.array:
+        w, epsilon = self._w, self.shape.norm_epsilon
+        h = x + self._mixing(rms_norm(x, w.attn_norm, epsilon), layer)
+        fed = self._feed_forward(rms_norm(h, w.ffn_norm, epsilon).astype(self._dtype))
+        return h + fed.astype(mx.float32)
 
 
 def convolved(seen: mx.array, weight: mx.array) -> mx.array:

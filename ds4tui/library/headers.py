@@ -23,7 +23,7 @@ GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
 ARCHITECTURES = frozenset(
     "llama qwen2 qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe "
-    "gemma3 qwen3next qwen35 qwen35moe".split()
+    "gemma3 qwen3next qwen35 qwen35moe qwen4exp".split()
 )
 FULL_ATTENTION_INTERVAL = 4  # of a hybrid's layers keeps rows, as engine/models/hybrid.py has it
 
@@ -60,7 +60,8 @@ def read_facts(path: Path) -> Facts:
         path_taken = cast("ComputePath", assumed)
         growing, windowed_rows = _kv_layers(gguf)
         recurrent = _recurrent_layers(gguf)
-        values = _row_values(gguf) * assumed.activations.size
+        size = assumed.activations.size
+        values = _row_values(gguf) * size + _index_row_bytes(gguf, size)
         return Facts(
             architecture=gguf.architecture,
             quantisation=gguf.quantisation_label,
@@ -70,7 +71,9 @@ def read_facts(path: Path) -> Facts:
             weights_bytes=required_bytes(gguf, path_taken),
             resident_bytes=resident_bytes(gguf, path_taken),
             kv_bytes_per_token=growing * values,
-            kv_fixed_bytes=windowed_rows * values + recurrent * _recurrent_bytes(gguf),
+            kv_fixed_bytes=windowed_rows * values
+            + recurrent * _recurrent_bytes(gguf)
+            + _ngram_bytes(gguf),
             width=_number(gguf, ".embedding_length"),
         )
 
@@ -82,6 +85,23 @@ def _row_values(gguf: "GGUFFile") -> int:
     key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
     value = _number(gguf, ".attention.value_length") or key
     return kv_heads * (key + value)
+
+
+def _index_row_bytes(gguf: "GGUFFile", size: int) -> int:
+    """Of what one layer's index of pools keeps of a row, with the row's share of its pool
+    (engine/models/qwen4exp.py); 0 for a layer without one."""
+    pool = _number(gguf, ".attention.compress_ratios")
+    if gguf.architecture != "qwen4exp" or not pool:
+        return 0
+    key = _number(gguf, ".attention.indexer.key_length") * size
+    return key + key // pool + 3 * 4
+
+
+def _ngram_bytes(gguf: "GGUFFile") -> int:
+    """Of the last rows that a model's n-grams keep, in float32."""
+    wide = _number(gguf, ".hyper_connection.count") * _number(gguf, ".embedding_length")
+    rows = max(0, _number(gguf, ".ple.conv_kernel") - 1) * _number(gguf, ".ple.ngram_size")
+    return 4 * rows * wide
 
 
 def _kv_layers(gguf: "GGUFFile") -> tuple[int, int]:

@@ -20,7 +20,17 @@ from ds4tui.engine.models.rows import Rows
 from tests.golden.files import golden, golden_path
 
 HELD = Path(__file__).with_name("numerics.json")
-FAMILIES = ("gemma3", "llama", "qwen2", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next")
+FAMILIES = (
+    "gemma3",
+    "llama",
+    "qwen2",
+    "qwen3",
+    "qwen35",
+    "qwen35moe",
+    "qwen3moe",
+    "qwen3next",
+    "qwen4exp",
+)
 TOKENS = 24
 SAMPLED = 8
 # Sums in another order are of no account; activations on a GPU are float16.

@@ -12,8 +12,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.holding import required_bytes
-from ds4tui.engine.models.decoder import DecoderModel
+from ds4tui.engine.holding import LOOKED_UP, required_bytes
 from ds4tui.engine.models.registry import FAMILIES, Model, load_model
 from ds4tui.engine.models.rows import Rows
 from ds4tui.errors import GGUFError
@@ -39,7 +38,7 @@ def load(name: str) -> Model:
 
 def tensor_bytes(name: str) -> int:
     with GGUFFile.open(golden_path(name)) as gguf:
-        return sum(tensor.nbytes for tensor in gguf.tensors.values())
+        return sum(t.nbytes for t in gguf.tensors.values() if t.name != LOOKED_UP)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,9 +76,8 @@ def test_quantised_matrices_are_held_as_they_are(
     gguf = changed(name, tmp_path / "q.gguf", matrices=GGMLQuantizationType[kind])
     ids, config = golden(name)["ids"], FAMILIES[name].config(gguf)
     own = walk(load_model(gguf, Settings()), ids)
-    half = DecoderModel(
-        config, gguf, ComputePath("gpu", "quantised", mx.float16, "fused", False), 9
-    )
+    gpu = ComputePath("gpu", "quantised", mx.float16, "fused", False)
+    half = FAMILIES[name].load(config, gguf, gpu, 9)
     state = half.new_state()
     ours = np.asarray(half.forward(Rows.of_ids(ids, 0, "all"), state))
     gaps = np.abs(ours - own).max(axis=1)
@@ -104,6 +102,12 @@ SHARED = (
     " 1.ffn_gate_shexp.weight 1.ffn_up_shexp.weight 1.ffn_down_shexp.weight "
     "1.ffn_gate_inp_shexp.weight"
 )
+STREAMS = (
+    "1.hc_attn_norm.weight 1.hc_attn_down.weight 1.hc_attn_up.weight 1.hc_attn_inject.weight "
+    "1.hc_ffn_inject.weight 1.ple_key.weight 1.ple_value.weight 1.ple_norm_conv.weight "
+    "1.ple_conv1d.weight 1.ssm_alpha.weight 3.attn_q_norm.weight 3.indexer.q_proj.weight "
+    "3.indexer.k_proj.weight 3.indexer.q_norm.weight 3.indexer.k_norm.weight"
+)
 TENSORS = {
     "llama": BLOCK + "1.ffn_up.weight",
     "qwen2": BLOCK + "1.ffn_up.weight",
@@ -116,6 +120,7 @@ TENSORS = {
     "qwen3next": HYBRID + EXPERTS + SHARED,
     "qwen35": HYBRID + "1.ssm_alpha.weight 1.ssm_beta.weight 1.ffn_up.weight",
     "qwen35moe": HYBRID + "1.ssm_alpha.weight 1.ssm_beta.weight" + EXPERTS + SHARED,
+    "qwen4exp": STREAMS + EXPERTS + SHARED,
 }
 
 
@@ -140,7 +145,7 @@ def test_a_count_of_blocks_that_are_not_there_is_refused_with_both_numbers(
         FAMILIES[name].config(gguf)
 
 
-HYBRIDS = ["qwen3next", "qwen35", "qwen35moe"]
+HYBRIDS = ["qwen3next", "qwen35", "qwen35moe", "qwen4exp"]
 SSM_KEYS = ["conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count"]
 KEYS = ["block_count", "context_length", "attention.head_count", "embedding_length"]
 

@@ -72,7 +72,7 @@ def test_the_assumed_memory_is_what_opening_counts(
         tokens = 2**16  # so many that the rounding of buffers matters little
         ours = facts.kv_bytes_per_token * tokens + facts.kv_fixed_bytes
         theirs = config.kv_bytes(tokens, chosen)
-        fixed = family in ("gemma3", "qwen3next", "qwen35", "qwen35moe")
+        fixed = family in ("gemma3", "qwen3next", "qwen35", "qwen35moe", "qwen4exp")
         assert bool(facts.kv_fixed_bytes) == fixed
         assert ours <= theirs <= 1.25 * ours
         assert facts.context_tokens == config.context_tokens

@@ -35,9 +35,9 @@ def hybrid(
     """`tiled`: the order of value heads (kernels/delta.py). `sections`: pairs of a head turn in
     time, height or width. Raises GGUFError for missing or impossible keys."""
     width, rotary = count(gguf, ".embedding_length"), rotary_values(gguf)
-    attending, delta = _attending_shape(gguf), _delta_shape(gguf, tiled)
+    attending, delta = attending_shape(gguf), delta_shape(gguf, tiled)
     rotation = Rotation.of(gguf, attending.key_size)
-    blocks = tuple(delta if recurrent else attending for recurrent in _recurrent(gguf))
+    blocks = tuple(delta if recurrent else attending for recurrent in recurrent_blocks(gguf))
 
     def read_block(loader: LayerLoader, i: int) -> AnyWeights:
         at = f"blk.{i}."
@@ -46,9 +46,9 @@ def hybrid(
             loader.vector(at + "post_attention_norm.weight", width),
         )
         if isinstance(blocks[i], DeltaShape):
-            mixing = _delta(loader, at, width, delta)
+            mixing = delta_weights(loader, at, width, delta)
             return DeltaBlockWeights(norms[0], mixing, norms[1], feed_forward(loader, at))
-        attention = _attention(loader, at, width, attending, rotary)
+        attention = gated_attention(loader, at, width, attending, rotary)
         return BlockWeights(norms[0], attention, norms[1], feed_forward(loader, at))
 
     return DecoderConfig(
@@ -59,14 +59,14 @@ def hybrid(
         blocks=blocks,
         rotations=(rotation.interleaved(gguf) if sections else rotation,),
         read_block=read_block,
-        blocks_left_out=_next_token_blocks(gguf),
+        blocks_left_out=next_token_blocks(gguf),
     )
 
 
 # -- shapes ------------------------------------------------------------------------------------
 
 
-def _attending_shape(gguf: GGUFFile) -> BlockShape:
+def attending_shape(gguf: GGUFFile) -> BlockShape:
     shape = block_shape(gguf)
     if shape.key_size != shape.value_size:
         sizes = f"{shape.key_size} and {shape.value_size}"
@@ -74,7 +74,7 @@ def _attending_shape(gguf: GGUFFile) -> BlockShape:
     return replace(shape, gated=True)
 
 
-def _delta_shape(gguf: GGUFFile, tiled: bool) -> DeltaShape:
+def delta_shape(gguf: GGUFFile, tiled: bool) -> DeltaShape:
     key_heads, value_heads = count(gguf, ".ssm.group_count"), count(gguf, ".ssm.time_step_rank")
     values = count(gguf, ".ssm.inner_size")
     if value_heads % key_heads or values % value_heads:
@@ -91,9 +91,9 @@ def _delta_shape(gguf: GGUFFile, tiled: bool) -> DeltaShape:
     )
 
 
-def _recurrent(gguf: GGUFFile) -> list[bool]:
+def recurrent_blocks(gguf: GGUFFile) -> list[bool]:
     """Which blocks mix by the delta rule: as a key lists them, else all but each so many-th."""
-    all_blocks, left_out = block_count(gguf), _next_token_blocks(gguf)
+    all_blocks, left_out = block_count(gguf), next_token_blocks(gguf)
     blocks = all_blocks - left_out
     listed = gguf.metadata.get(f"{gguf.architecture}.attention.recurrent_layers")
     if listed is None:
@@ -106,7 +106,7 @@ def _recurrent(gguf: GGUFFile) -> list[bool]:
     return [bool(value) for value in listed[:blocks]]
 
 
-def _next_token_blocks(gguf: GGUFFile) -> int:
+def next_token_blocks(gguf: GGUFFile) -> int:
     """Blocks behind the last, which guess further tokens: they are not run."""
     number, blocks = gguf.key(".nextn_predict_layers", int, 0), block_count(gguf)
     if not 0 <= number < blocks:
@@ -119,7 +119,7 @@ def _next_token_blocks(gguf: GGUFFile) -> int:
 # -- tensors -----------------------------------------------------------------------------------
 
 
-def _attention(
+def gated_attention(
     loader: LayerLoader, at: str, width: int, shape: BlockShape, rotary: int
 ) -> AttentionWeights:
     head, rows = neighbours(1, shape.key_size, rotary), shape.heads * shape.key_size
@@ -138,7 +138,7 @@ def _attention(
     )
 
 
-def _delta(loader: LayerLoader, at: str, width: int, shape: DeltaShape) -> DeltaWeights:
+def delta_weights(loader: LayerLoader, at: str, width: int, shape: DeltaShape) -> DeltaWeights:
     return DeltaWeights(
         inputs=_inputs(loader, at, width, shape),
         rates=_rates(loader, at, width, shape),

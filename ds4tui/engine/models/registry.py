@@ -16,8 +16,10 @@ from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.qwen import qwen2, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe
 from ds4tui.engine.models.qwen3next import qwen3next
+from ds4tui.engine.models.qwen4exp import qwen4exp
 from ds4tui.engine.models.qwen35 import qwen35, qwen35moe
 from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.models.streams import StreamModel
 from ds4tui.engine.state import ModelState
 from ds4tui.errors import ConfigError, GGUFError
 from ds4tui.kernels import choice
@@ -94,6 +96,7 @@ FAMILIES = {
     "qwen3next": Family(qwen3next, DecoderModel),
     "qwen35": Family(qwen35, DecoderModel),
     "qwen35moe": Family(qwen35moe, DecoderModel),
+    "qwen4exp": Family(qwen4exp, StreamModel),
 }
 
 

@@ -11,9 +11,10 @@ Buffers grow and are copied a layer at a time, so the peak is the state plus one
 """
 
 from ds4tui.engine.state.append_only import HostKVLayer, KVLayer
+from ds4tui.engine.state.indexed import IndexedLayer
 from ds4tui.engine.state.layer import LayerBounded, LayerRows, LayerState
 from ds4tui.engine.state.model import BoundedState, ModelState, RowPart, RowSegment, RowSource
-from ds4tui.engine.state.recurrent import HostRecurrentLayer, RecurrentLayer
+from ds4tui.engine.state.recurrent import HostRecurrentLayer, NGramLayer, RecurrentLayer
 from ds4tui.engine.state.window import HostWindowLayer, WindowLayer
 
 __all__ = [
@@ -21,11 +22,13 @@ __all__ = [
     "HostKVLayer",
     "HostRecurrentLayer",
     "HostWindowLayer",
+    "IndexedLayer",
     "KVLayer",
     "LayerBounded",
     "LayerRows",
     "LayerState",
     "ModelState",
+    "NGramLayer",
     "RecurrentLayer",
     "RowPart",
     "RowSegment",

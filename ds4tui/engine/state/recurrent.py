@@ -1,4 +1,5 @@
-"""What a gated delta layer keeps: a matrix a value head, and the convolution's last rows.
+"""What a gated delta layer keeps: a matrix a value head, and the convolution's last rows; and
+what n-grams keep: a convolution's last rows, and the last tokens.
 
 Nothing of it grows, and nothing says what it was a step ago: such a layer goes back to nothing,
 or to what a snapshot of it held. `RecurrentLayer` replaces its MLX arrays at every step and never
@@ -7,6 +8,7 @@ NumPy arrays, so a snapshot copies.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import mlx.core as mx
@@ -20,14 +22,15 @@ Kept = TypeVar("Kept", mx.array, Floats)
 
 
 class _Recurrent(Generic[Kept]):
-    """Matrices [value heads, value size, key size] and tail [rows, channels], float32."""
+    """Arrays of 4 bytes a number: matrices [value heads, value size, key size] and tail [rows,
+    channels], float32."""
 
     is_bounded = True
 
-    def __init__(self, matrices_shape: tuple[int, int, int], tail_shape: tuple[int, int]) -> None:
+    def __init__(self, *shapes: tuple[int, ...]) -> None:
         self.length = 0
-        self._shapes = matrices_shape, tail_shape
-        self._kept: tuple[Kept, Kept] | None = None
+        self._shapes = shapes
+        self._kept: tuple[Kept, ...] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -69,21 +72,22 @@ class _Recurrent(Generic[Kept]):
             raise ValueError(f"Arrays of {shapes} are no state of this layer, or not at {length}.")
         self._kept, self.length = self._taken(bounded.arrays), length
 
-    def replace(self, matrices: Kept, tail: Kept, count: int) -> None:
+    def replace(self, first: Kept, second: Kept, count: int) -> None:
         """What is kept after `count` rows more."""
-        self._kept = matrices, tail
+        self._kept = first, second
         self.length += count
 
-    def held(self) -> tuple[Kept, Kept]:
+    def held(self) -> tuple[Kept, ...]:
         """Matrices and tail; zeros before the first row."""
         if self._kept is None:
-            self._kept = self._zeros()
+            self._kept = self._first()
         return self._kept
 
-    def _zeros(self) -> tuple[Kept, Kept]:
+    def _first(self) -> tuple[Kept, ...]:
+        """Before the first row."""
         raise NotImplementedError
 
-    def _taken(self, arrays: tuple[Array, ...]) -> tuple[Kept, Kept]:
+    def _taken(self, arrays: Sequence[Array]) -> tuple[Kept, ...]:
         raise NotImplementedError
 
 
@@ -100,13 +104,25 @@ class RecurrentLayer(_Recurrent[mx.array]):
         mx.eval(arrays)
         return LayerBounded(arrays)
 
-    def _zeros(self) -> tuple[mx.array, mx.array]:
-        matrices, tail = (mx.zeros(shape) for shape in self._shapes)
-        return matrices, tail
+    def _first(self) -> tuple[mx.array, ...]:
+        return tuple(mx.zeros(shape) for shape in self._shapes)
 
-    def _taken(self, arrays: tuple[Array, ...]) -> tuple[mx.array, mx.array]:
-        matrices, tail = arrays
-        return matrices, tail
+    def _taken(self, arrays: Sequence[Array]) -> tuple[mx.array, ...]:
+        return tuple(arrays)
+
+
+class NGramLayer(RecurrentLayer):
+    """Rows [rows, channels], float32, and the last `tokens`, int32, of which those before the
+    first row are `end`. The tokens are those of the timeline, so a snapshot of some position
+    holds what the timeline says there."""
+
+    def __init__(self, rows_shape: tuple[int, int], tokens: int, end: int) -> None:
+        super().__init__(rows_shape, (tokens,))
+        self._end = end
+
+    def _first(self) -> tuple[mx.array, ...]:
+        rows, tokens = self._shapes
+        return mx.zeros(rows), mx.full(tokens, self._end, mx.int32)
 
 
 class HostRecurrentLayer(_Recurrent[Floats]):
@@ -116,10 +132,8 @@ class HostRecurrentLayer(_Recurrent[Floats]):
         """Copies."""
         return LayerBounded(tuple(array.copy() for array in self.held()))
 
-    def _zeros(self) -> tuple[Floats, Floats]:
-        matrices, tail = (np.zeros(shape, np.float32) for shape in self._shapes)
-        return matrices, tail
+    def _first(self) -> tuple[Floats, ...]:
+        return tuple(np.zeros(shape, np.float32) for shape in self._shapes)
 
-    def _taken(self, arrays: tuple[Array, ...]) -> tuple[Floats, Floats]:
-        matrices, tail = (np.array(array, np.float32) for array in arrays)
-        return matrices, tail
+    def _taken(self, arrays: Sequence[Array]) -> tuple[Floats, ...]:
+        return tuple(np.array(array, np.float32) for array in arrays)

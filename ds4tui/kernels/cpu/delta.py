@@ -10,6 +10,7 @@ of CHUNK rows it is a triangular system and a few products: with G the sums of g
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +19,7 @@ from ds4tui.kernels.cpu.feed_forward import silu
 from ds4tui.kernels.cpu.linear import host_view
 from ds4tui.kernels.cpu.products import product
 from ds4tui.kernels.cpu.threads import workers
-from ds4tui.kernels.delta import LENGTH_EPSILON, DeltaShape, DeltaWeights
+from ds4tui.kernels.delta import LENGTH_EPSILON, DeltaRule, DeltaShape, DeltaWeights
 
 Floats = npt.NDArray[np.float32]
 
@@ -28,6 +29,21 @@ STEPS_MAX = 8  # rows up to which a step at a time is faster than a chunk
 # q, k [T, Hk, Dk], v [T, Hv, Dv], g and β [T, Hv], S [Hv, Dv, Dk], which it changes, to o
 # [T, Hv, Dv].
 HostRule = Callable[[Floats, Floats, Floats, Floats, Floats, Floats], Floats]
+
+
+def over_mlx(rule: HostRule) -> DeltaRule:
+    """`rule`, of as many key heads as value heads, for blocks that run in MLX."""
+
+    def computed(
+        q: mx.array, k: mx.array, v: mx.array, g: mx.array, rates: mx.array, state: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        mx.eval(q, k, v, g, rates, state)
+        queries, keys, values = (np.ascontiguousarray(host_view(x)) for x in (q, k, v))
+        new = host_view(state).copy()
+        o = rule(queries, keys, values, host_view(g), host_view(rates), new)
+        return mx.array(o), mx.array(new)
+
+    return computed
 
 
 class HostRecurrent(Protocol):
