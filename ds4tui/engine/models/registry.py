@@ -14,6 +14,7 @@ from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.llama import llama
+from ds4tui.engine.models.near import unread_architecture
 from ds4tui.engine.models.qwen import qwen2, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe
 from ds4tui.engine.models.qwen3next import qwen3next
 from ds4tui.engine.models.qwen4exp import qwen4exp
@@ -151,7 +152,8 @@ def family_of(gguf: GGUFFile) -> Family:
     family = FAMILIES.get(gguf.architecture)
     if family is None:
         raise GGUFError(
-            f"{gguf.path.name} has the architecture {gguf.architecture!r}, which is not read.",
+            f"{gguf.path.name} has the architecture {gguf.architecture!r}, which is not read"
+            f"{unread_architecture(gguf.architecture)}.",
             f"Choose a model of one of these: {', '.join(sorted(FAMILIES))}.",
         )
     return family

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.keys import count, impossible, not_read, positive, rotary_values
+from ds4tui.engine.models.near import unread_scaling
 from ds4tui.kernels.rope import Turn
 
 Frequencies = npt.NDArray[np.float64]
@@ -46,7 +47,8 @@ class Rotation:
         elif kind in ("linear", "none"):
             scaled = cls(plain.frequencies / (_factor(gguf) if kind == "linear" else 1.0))
         else:
-            raise not_read(gguf, f"rope scaling of type {kind!r} is not read.")
+            what = f"rope scaling of type {kind!r} is not read{unread_scaling(kind)}."
+            raise not_read(gguf, what)
         return cls(scaled.frequencies / _own_factors(gguf, rotary // 2), scaled.magnitude)
 
     @classmethod
