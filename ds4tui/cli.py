@@ -242,6 +242,10 @@ def _show_arguments(parser: Parser) -> None:
     show.add_argument("show_name", metavar="NAME", help="a known name, a file of the models "
                       "folder, or a path")  # fmt: skip
     show.add_argument("--json", dest="as_json", action="store_true", help="as one JSON object")
+    show.add_argument("--plan", action="store_true", help="only the bytes of weights, a token, a "
+                      "snapshot, and the longest context")  # fmt: skip
+    show.add_argument("--memory", metavar="SIZE", help="plan for so much memory, as 16GiB; "
+                      "else for what is available now")  # fmt: skip
     show.add_argument("--measure", action="store_true", help="measure the errors of quantising "
                       "anew, on samples; takes some seconds a gigabyte")  # fmt: skip
     _settings_arguments(show, ["context_tokens", *WEIGHTS, "data_dir"])
@@ -339,6 +343,11 @@ def _pull(settings: Settings, args: argparse.Namespace) -> int:
 
 def _models(settings: Settings, args: argparse.Namespace) -> int:
     if hasattr(args, "show_name"):
+        if hasattr(args, "plan") or hasattr(args, "memory"):
+            from ds4tui.library.plan import show_plan
+
+            memory, plan_as_json = getattr(args, "memory", None), hasattr(args, "as_json")
+            return show_plan(settings, args.show_name, memory, plan_as_json, sys.stdout)
         from ds4tui.library.show import show
 
         as_json, measure = hasattr(args, "as_json"), hasattr(args, "measure")
