@@ -129,6 +129,19 @@ def test_a_stack_multiplies_each_row_with_its_own_matrix(kernels: Kernels) -> No
     np.testing.assert_allclose(y, np.einsum("ni,noi->no", x, weights[experts]), atol=1e-4)
 
 
+def test_a_stack_looks_at_no_matrix_that_was_not_picked(kernels: Kernels) -> None:
+    import mlx.core as mx
+
+    weights = np.random.default_rng(5).standard_normal((4, 20, 33), np.float32)
+    stack = NativeStack(kernels, FloatSource(weights))
+    whole = np.asarray(stack(mx.ones((2, 33)), mx.array(np.zeros(2, np.uint32))))
+    del stack.matrices[1:]
+    y = np.asarray(stack(mx.ones((2, 33)), mx.array(np.zeros(2, np.uint32))))
+    np.testing.assert_array_equal(y, whole)
+    with pytest.raises(IndexError):
+        stack(mx.ones((2, 33)), mx.array(np.ones(2, np.uint32)))
+
+
 def test_scales_that_are_no_numbers_give_none(kernels: Kernels) -> None:
     """A damaged file: the answer is NaN, as the reference's, and nothing else happens."""
     source = random_source(Type.Q8_0, 40, 64, np.random.default_rng(6))

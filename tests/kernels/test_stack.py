@@ -60,6 +60,27 @@ def test_each_row_is_multiplied_by_its_expert(
     np.testing.assert_allclose(np.asarray(y), wanted, atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", TWINS)
+def test_experts_that_no_row_picked_do_not_reach_a_product(name: str) -> None:
+    """Theirs are no numbers, which would go through any sum."""
+    weights = np.random.default_rng(0).standard_normal((6, 8, 32), np.float32)
+    x = np.ones((5, 32), np.float32)
+    chosen = mx.array(np.array([1, 1, 3, 3, 4], np.uint32))
+    whole = TWINS[name](weights)[0](mx.array(x), chosen)
+    weights[[0, 2, 5]] = np.nan
+    y = np.asarray(TWINS[name](weights)[0](mx.array(x), chosen))
+    assert np.isfinite(y).all() and np.array_equal(y, np.asarray(whole))
+
+
+def test_numpy_looks_at_no_expert_that_was_not_picked() -> None:
+    stack = HostStack.read(3, lambda experts: np.ones((3, 8, 32), np.float32)[experts])
+    del stack.matrices[1:]
+    y = stack(mx.ones((2, 32)), mx.array(np.zeros(2, np.uint32)))
+    np.testing.assert_array_equal(np.asarray(y), np.full((2, 8), 32, np.float32))
+    with pytest.raises(IndexError):
+        stack(mx.ones((2, 32)), mx.array(np.ones(2, np.uint32)))
+
+
 def routed(name: str, scores: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
     if name == "host":
         return host_feed_forward.routed(scores.copy(), used)
