@@ -239,10 +239,12 @@ async def test_enter_while_busy_queues_the_draft_where_it_stands() -> None:
         await on.ask("first")
         await on.type("second")
         await on.press("enter")
-        assert "queued" in str(on.prompt.border_title) and on.prompt.text == "second"
+        await on.until(lambda: "queued" in str(on.prompt.border_title))
+        assert on.prompt.text == "second"
         await on.press("enter")  # taken back
-        assert "queued" not in str(on.prompt.border_title)
+        await on.until(lambda: "queued" not in str(on.prompt.border_title))
         await on.press("enter")
+        await on.until(lambda: "queued" in str(on.prompt.border_title))
         assistant.engine.release()
         await on.until(lambda: on.questions == ["first", "second"])
         await on.answered()
@@ -256,7 +258,8 @@ async def test_a_change_takes_a_queued_draft_back() -> None:
         await on.ask("first")
         await on.type("second")
         await on.press("enter", "!")
-        assert "queued" not in str(on.prompt.border_title)
+        await on.until(lambda: on.prompt.text == "second!", "it is changed")
+        await on.until(lambda: "queued" not in str(on.prompt.border_title))
         assistant.engine.release()
         await on.answered()
         assert on.questions == ["first"] and on.prompt.text == "second!"
@@ -446,8 +449,8 @@ async def test_continue_repaints_and_the_next_question_uses_the_sampled_ids(
     async with running(second, store=ConversationStore(path), continue_last=True) as on:
         await on.until(lambda: on.answers == ["an answer"])
         assert on.questions == ["the first line\nmore"]
-        assert "decode 9 at" in on.footers[0]
-        assert "the first line" in on.screen_text().splitlines()[0]
+        await on.until(lambda: on.footers and "decode 9 at" in on.footers[0])
+        await on.until(lambda: "the first line" in on.screen_text().splitlines()[0])
         await on.ask("next")
         await on.answered()
         before = first.engine.requests[0].timeline
@@ -574,11 +577,9 @@ async def test_the_panel_stands_beside_wide_chats_and_is_a_strip_in_narrow_ones(
         resident = on.app._slot.assistant.stats.resident_tokens  # type: ignore[union-attr]
         await on.until(lambda: f"{resident} / 4,096" in on.screen_text().replace("/4", " / 4"))
         await on.press("f2")
-        await on.pilot.pause()
-        assert (panel.display, strip.display) == (not is_wide, is_wide)
+        await on.until(lambda: (panel.display, strip.display) == (not is_wide, is_wide))
         await on.press("ctrl+b")
-        await on.pilot.pause()
-        assert (panel.display, strip.display) == (is_wide, not is_wide)
+        await on.until(lambda: (panel.display, strip.display) == (is_wide, not is_wide))
 
 
 async def test_the_panel_shows_a_prefill_at_work() -> None:
@@ -606,7 +607,7 @@ async def test_scrolling_up_lets_go_of_the_end_and_coming_back_follows_again() -
         await on.press("pageup")
         await on.until(lambda: not on.transcript.is_at_end)
         at = on.transcript.scroll_y
-        assert "more below" in str(on.prompt.border_title)
+        await on.until(lambda: "more below" in str(on.prompt.border_title))
         assistant.engine.release()
         await on.answered()
         assert on.transcript.scroll_y == at
@@ -707,8 +708,9 @@ async def test_commands_complete_and_run_from_the_prompt() -> None:
         assert on.prompt.text == ""
         await on.press("escape")
         await on.type("/sys")
+        await on.until(lambda: on.app.query_one("#completions").display)
         await on.press("tab")
-        assert on.prompt.text == "/system "
+        await on.until(lambda: on.prompt.text == "/system ")
         await on.type("Be brief.")
         await on.press("enter")
         await on.until(lambda: on.notices)

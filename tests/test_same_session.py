@@ -17,7 +17,6 @@ from ds4tui.chat.store import ConversationStore
 from ds4tui.config import load_settings
 from ds4tui.opening import open_assistant
 from ds4tui.server.runner import ServerHandle
-from ds4tui.tui.messages import Question
 from tests.fakes import FakeAssistant
 from tests.tui.harness import Driver, running
 
@@ -262,7 +261,7 @@ async def test_what_serve_writes_in_another_process_is_seen(tmp_path: Path) -> N
         served.engine.hold()
         asking = asyncio.create_task(on.say("first", "long long long ", "again"))
         await on.until(lambda: on.chat._following.is_at_work, "the request is seen")
-        assert [str(q.content) for q in on.chat.query(Question)][-1] == "opencode\nagain"
+        await on.until(lambda: on.questions[-1:] == ["opencode\nagain"], "and its question")
         served.engine.release()
         await asking
         await on.until(lambda: on.answers == ["long long long "] * 2, "so is the reply")

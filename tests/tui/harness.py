@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from textual.app import ScreenStackError
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -48,7 +49,8 @@ class Driver:
         while not holds():
             if time.monotonic() > deadline:
                 raise AssertionError(f"it never came to: {what or holds}\n{self.screen_text()}")
-            await self.pilot.pause()
+            with suppress(ScreenStackError):  # the app has ended: perhaps what we wait for
+                await self.pilot.pause()
             await asyncio.sleep(0.005)
 
     async def press(self, *keys: str) -> None:

@@ -77,7 +77,7 @@ async def test_a_request_is_stopped_by_a_key() -> None:
         with pytest.raises(openai.APIStatusError):
             await asking
         await on.until(lambda: " stopped " in on.screen_text(), "it says so")
-        assert any("is stopped" in t for t in on.toasts)
+        await on.until(lambda: any("is stopped" in t for t in on.toasts), "a notice, too")
         await on.press("delete")  # nothing is at work
         engine.release()
 

@@ -78,9 +78,9 @@ async def test_another_answer_that_fails_leaves_the_old_one() -> None:
 
 async def test_there_is_nothing_to_answer_again_in_an_empty_chat() -> None:
     async with running() as on:
-        for key in ("f8", "f7"):
+        for count, key in enumerate(("f8", "f7"), 1):
             await on.press(key)
-            await on.until(lambda: on.toasts)
+            await on.until(lambda count=count: len(on.toasts) == count)
             assert "Nothing of yours" in on.toasts[-1]
 
 
