@@ -1,8 +1,8 @@
 """Architectures and variants that are close to what is read, and what each would need.
 
 Only what nobody reads yet stands here: a name leaves these tables when its family joins
-registry.py's FAMILIES. The needs are those of the models' own configurations and of llama.cpp's
-graphs for the same names. Needs no mlx.
+registry.py's FAMILIES. The needs are what sets a model apart by its published description; no
+file of these was seen, so a list may be short of something. Needs no mlx.
 """
 
 from dataclasses import dataclass
