@@ -433,7 +433,14 @@ class Judge:
         if self.rig.tolerance == 0:
             assert np.array_equal(logits, cold), "other logits than a cold run"
         else:
-            assert np.abs(logits - cold).max() <= self.rig.tolerance, "other logits than cold"
+            is_near = np.abs(logits - cold).max() <= self.rig.tolerance
+            assert is_near or self._is_on_edge(ids, cold), "other logits than cold"
+
+    def _is_on_edge(self, ids: list[int], cold: np.ndarray) -> bool:
+        """Whether a cold run in other chunks says something else, too: where two experts are as
+        likely to the last bit, rounding chooses one, and no history can be judged there."""
+        again = getattr(self.rig, "cold_in_chunks", None)
+        return again is not None and np.abs(again(ids) - cold).max() > self.rig.tolerance
 
 
 def every_kind() -> Iterator[list[Operation]]:
