@@ -66,6 +66,17 @@ class LayerLoader:
         self._vector_bytes += int(table.nbytes)
         return table
 
+    def kernel(self, name: str, channels: int, rows: int) -> mx.array:
+        """Tensor `name`, the weights of a convolution of each channel by itself, as float32
+        [channels, rows], whatever axes of one it has besides."""
+        info = self._gguf.tensors.get(name)
+        axes = () if info is None else info.shape
+        is_kernel = [n for n in axes if n > 1] == [n for n in (channels, rows) if n > 1]
+        weight = self._weights.take(name, axes if is_kernel else (channels, rows))
+        table = weight.dense().reshape(channels, rows)
+        self._vector_bytes += int(table.nbytes)
+        return table
+
     def row(self, name: str, size: int) -> mx.array:
         """Tensor `name`, a vector or a matrix of one row, as float32 [size]."""
         info = self._gguf.tensors.get(name)

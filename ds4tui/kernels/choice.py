@@ -22,6 +22,7 @@ from ds4tui.kernels.cpu.attention import attend as cpu_attend
 from ds4tui.kernels.cpu.decoder import HostBlock, HostDecoder
 from ds4tui.kernels.cpu.delta import HostRule, numpy_rule, over_mlx
 from ds4tui.kernels.cpu.hybrid import HostDeltaBlock, HostGatedBlock, HybridBlock, HybridDecoder
+from ds4tui.kernels.cpu.kda import kda_rows
 from ds4tui.kernels.cpu.linear import HostLinear
 from ds4tui.kernels.cpu.native import check as native_check
 from ds4tui.kernels.cpu.native.build import Unavailable
@@ -41,6 +42,7 @@ from ds4tui.kernels.delta import (
     delta_steps,
 )
 from ds4tui.kernels.delta_chunks import delta_chunks
+from ds4tui.kernels.kda import ChannelRule, kda_chunks, kda_steps
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
@@ -141,6 +143,12 @@ class ComputePath:
         if self.hybrid_blocks:
             return over_mlx(self._host_rule(replace(shape, key_heads=shape.value_heads)))
         return _DEVICE_RULES[self.rule]
+
+    def channel_rule(self) -> ChannelRule:
+        """What computes the delta rule whose channels forget each at a rate of its own."""
+        if self.hybrid_blocks:
+            return over_mlx(kda_rows)
+        return kda_steps if self.rule == "reference" else kda_chunks
 
     def _host_rule(self, shape: DeltaShape) -> HostRule:
         if self.native is not None and self.rule == "native":

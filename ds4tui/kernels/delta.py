@@ -119,16 +119,14 @@ class DeltaMixing:
 
     def __call__(self, n: mx.array, layer: Recurrent) -> mx.array:
         w, shape, count = self._w, self._shape, n.shape[0]
-        rows = _side_by_side(w.inputs, n.astype(self._dtype)).astype(mx.float32)
+        rows = side_by_side(w.inputs, n.astype(self._dtype)).astype(mx.float32)
         matrices, tail = layer.held()
         seen = mx.concatenate([tail, rows[:, : shape.channels]])
         q, k, v = heads_of(silu(convolved(seen, w.convolution)), shape)
-        b, a = mx.split(_side_by_side(w.rates, n), 2, axis=-1)
+        b, a = mx.split(side_by_side(w.rates, n), 2, axis=-1)
         decays = w.decay * mx.logaddexp(a + w.decay_bias, mx.array(0.0))
         o, matrices = self._rule(q, k, v, decays, mx.sigmoid(b), matrices)
-        # Taken, not cut out: a view would keep all rows of the step.
-        tail = mx.take(seen, mx.arange(count, seen.shape[0]), axis=0)
-        layer.replace(matrices, tail, count)
+        layer.replace(matrices, taken_tail(seen, count), count)
         z = rows[:, shape.channels :].reshape(o.shape)
         out = rms_norm(o, w.norm, shape.norm_epsilon) * self._gate(z)
         return w.output(out.reshape(count, -1).astype(self._dtype)).astype(mx.float32)
@@ -154,6 +152,12 @@ class DeltaBlock:
         h = x + self._mixing(rms_norm(x, w.attn_norm, epsilon), layer)
         fed = self._feed_forward(rms_norm(h, w.ffn_norm, epsilon).astype(self._dtype))
         return h + fed.astype(mx.float32)
+
+
+def taken_tail(seen: mx.array, count: int) -> mx.array:
+    """What is kept of the rows that a convolution saw in a step of `count` rows: taken, not cut
+    out, since a view would keep all of them."""
+    return mx.take(seen, mx.arange(count, seen.shape[0]), axis=0)
 
 
 def convolved(seen: mx.array, weight: mx.array) -> mx.array:
@@ -211,6 +215,6 @@ def _spread(x: mx.array, shape: DeltaShape) -> mx.array:
     return mx.tile(x, (1, share, 1)) if shape.tiled else mx.repeat(x, share, axis=1)
 
 
-def _side_by_side(linears: tuple[Linear, ...], x: mx.array) -> mx.array:
+def side_by_side(linears: tuple[Linear, ...], x: mx.array) -> mx.array:
     parts = [linear(x) for linear in linears]
     return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1)

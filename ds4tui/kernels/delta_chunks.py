@@ -31,7 +31,7 @@ def delta_chunks(
     keys, lower = k.swapaxes(-1, -2), mx.tril(mx.ones((CHUNK, CHUNK)))
     # Above the diagonal the difference is positive, and its power might not be finite.
     between = mx.exp(mx.minimum(sums - sums.swapaxes(-1, -2), 0)) * lower
-    solved = _inverse(mx.tril(rates * between * product(k, keys), -1))
+    solved = inverse(mx.tril(rates * between * product(k, keys), -1))
     new, read = product(solved, rates * v), product(solved, rates * mx.exp(sums) * k)
     mixing, queries = between * product(q, keys), mx.exp(sums) * q
     ends = sums[..., -1:, :]
@@ -70,14 +70,14 @@ def _chunked(x: mx.array) -> mx.array:
     return padded.reshape(-1, CHUNK, *x.shape[1:]).swapaxes(1, 2)
 
 
-def _inverse(below: mx.array) -> mx.array:
+def inverse(below: mx.array) -> mx.array:
     """Of I + below, strictly lower triangular: from blocks of one to the whole. Of two blocks one
     behind the other the inverses are known; -inverse · what lies between · inverse joins them."""
-    rows = mx.arange(CHUNK)
-    inverse, size = mx.eye(CHUNK), 1
-    while size < CHUNK:
+    count = below.shape[-1]
+    rows, found, size = mx.arange(count), mx.eye(count), 1
+    while size < count:
         block = rows // size
         joins = (block[:, None] == block + 1) & (block % 2 == 0)
-        inverse = inverse - product(product(inverse, below * joins), inverse)
+        found = found - product(product(found, below * joins), found)
         size *= 2
-    return inverse
+    return found

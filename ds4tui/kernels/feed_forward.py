@@ -4,6 +4,9 @@ gated:    Wdown · (a(Wgate m) * (Wup m))        with a = silu, or GELU in its t
 experts:  Σ share_e · gated_e(m)                over the likeliest experts of softmax(Wrouter m),
                                                 whose probabilities are scaled to a sum of 1;
                                                 some add sigmoid(w m) · gated(m) of a shared one
+
+Some families route otherwise (`ExpertsWeights.route`), and some keep what the activation sees
+below a limit l, min(Wgate m, l), and what it lets through within ±l.
 """
 
 from collections.abc import Callable
@@ -17,6 +20,8 @@ from ds4tui.kernels.stack import Stack
 
 Activation = Literal["silu", "gelu"]
 FeedForward = Callable[[mx.array], mx.array]  # [T, width] to [T, width]
+# Router's scores float32 [T, E] to the experts of each row and their shares, [T, used] each.
+Route = Callable[[mx.array], tuple[mx.array, mx.array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class GatedWeights:
     up: Linear
     down: Linear
     activation: Activation = "silu"
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class ExpertsWeights:
     activation: Activation = "silu"
     shared: GatedWeights | None = None
     shared_gate: mx.array | None = None
+    route: Route | None = None  # None: `routed`
+    limit: float | None = None
 
 
 FeedForwardWeights = GatedWeights | ExpertsWeights
@@ -55,7 +63,7 @@ class Gated:
 
     def __call__(self, m: mx.array) -> mx.array:
         w = self._w
-        return w.down(ACTIVATIONS[w.activation](w.gate(m)) * w.up(m))
+        return w.down(let_through(w.gate(m), w.up(m), w.activation, w.limit))
 
 
 class Experts:
@@ -66,10 +74,12 @@ class Experts:
     def __call__(self, m: mx.array) -> mx.array:
         """Pairs of a row and an expert, ordered by expert so that rows of one lie together."""
         w = self._w
-        chosen, shares = routed(w.router(m.astype(mx.float32)), w.used)
+        scores = w.router(m.astype(mx.float32))
+        chosen, shares = w.route(scores) if w.route else routed(scores, w.used)
         pairs = mx.argsort(chosen.reshape(-1))
         experts, rows = chosen.reshape(-1)[pairs], m[pairs // w.used]
-        inner = ACTIVATIONS[w.activation](w.gate(rows, experts)) * w.up(rows, experts)
+        gates, values = w.gate(rows, experts), w.up(rows, experts)
+        inner = let_through(gates, values, w.activation, w.limit)
         outs = w.down(inner, experts)[mx.argsort(pairs)].reshape(*chosen.shape, -1)
         total = (outs * shares[..., None]).sum(axis=1).astype(m.dtype)
         return total if self._shared is None else total + self._of_shared(m, self._shared)
@@ -80,6 +90,14 @@ class Experts:
             return shared(m)
         opened = mx.sigmoid(m.astype(mx.float32) @ gate)
         return (opened[:, None] * shared(m)).astype(m.dtype)
+
+
+def let_through(
+    gates: mx.array, values: mx.array, activation: Activation, limit: float | None
+) -> mx.array:
+    if limit is not None:
+        gates, values = mx.minimum(gates, limit), mx.clip(values, -limit, limit)
+    return ACTIVATIONS[activation](gates) * values
 
 
 def routed(scores: mx.array, used: int) -> tuple[mx.array, mx.array]:

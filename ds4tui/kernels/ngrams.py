@@ -22,6 +22,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.kernels.delta import taken_tail
 from ds4tui.kernels.feed_forward import silu
 from ds4tui.kernels.linear import Linear
 
@@ -97,9 +98,7 @@ class NGrams:
         seen = mx.concatenate([kept, self._norm(given, self._w.convolution_norm).flatten(1)])
         local = silu(dilated(seen, self._w.convolution, self._hashing.size))
         tokens = np.concatenate([np.asarray(before), ids])[len(ids) :].astype(np.int32)
-        # Taken, not cut out: a view would keep all rows of the step.
-        rows = mx.take(seen, mx.arange(len(ids), seen.shape[0]), axis=0)
-        layer.replace(rows, mx.array(tokens), len(ids))
+        layer.replace(taken_tail(seen, len(ids)), mx.array(tokens), len(ids))
         return given + local.reshape(given.shape)
 
     def _words(self, before: Ids, ids: Ids) -> mx.array:

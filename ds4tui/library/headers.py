@@ -23,8 +23,9 @@ GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
 ARCHITECTURES = frozenset(
     "llama qwen2 qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe "
-    "gemma3 qwen3next qwen35 qwen35moe qwen4exp".split()
+    "gemma3 qwen3next qwen35 qwen35moe qwen4exp glm5-next".split()
 )
+OTHER_NAMES = {"glm5next": "glm5-next"}  # as there
 FULL_ATTENTION_INTERVAL = 4  # of a hybrid's layers keeps rows, as engine/models/hybrid.py has it
 
 
@@ -47,7 +48,7 @@ class Facts:
 
     @property
     def is_read(self) -> bool:
-        return self.architecture in ARCHITECTURES
+        return OTHER_NAMES.get(self.architecture, self.architecture) in ARCHITECTURES
 
 
 def read_facts(path: Path) -> Facts:
@@ -61,7 +62,7 @@ def read_facts(path: Path) -> Facts:
         growing, windowed_rows = _kv_layers(gguf)
         recurrent = _recurrent_layers(gguf)
         size = assumed.activations.size
-        values = _row_values(gguf) * size + _index_row_bytes(gguf, size)
+        values = (_row_values(gguf) + _index_values(gguf)) * size + _position_bytes(gguf)
         return Facts(
             architecture=gguf.architecture,
             quantisation=gguf.quantisation_label,
@@ -79,7 +80,9 @@ def read_facts(path: Path) -> Facts:
 
 
 def _row_values(gguf: "GGUFFile") -> int:
-    """Numbers in the keys and values of one row of one layer."""
+    """Numbers in the keys and values of one row of one layer, or in its latent row."""
+    if _is_glm5_next(gguf):
+        return _number(gguf, ".attention.kv_lora_rank")
     width, heads = _number(gguf, ".embedding_length"), _number(gguf, ".attention.head_count")
     kv_heads = _number(gguf, ".attention.head_count_kv") or heads
     key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
@@ -87,14 +90,23 @@ def _row_values(gguf: "GGUFFile") -> int:
     return kv_heads * (key + value)
 
 
-def _index_row_bytes(gguf: "GGUFFile", size: int) -> int:
-    """Of what one layer's index of pools keeps of a row, with the row's share of its pool
-    (engine/models/qwen4exp.py); 0 for a layer without one."""
-    pool = _number(gguf, ".attention.compress_ratios")
-    if gguf.architecture != "qwen4exp" or not pool:
-        return 0
-    key = _number(gguf, ".attention.indexer.key_length") * size
-    return key + key // pool + 3 * 4
+def _is_glm5_next(gguf: "GGUFFile") -> bool:
+    return OTHER_NAMES.get(gguf.architecture, gguf.architecture) == "glm5-next"
+
+
+def _index_values(gguf: "GGUFFile") -> int:
+    """Numbers that one layer's index of pools keeps of a row, with the row's share of its pool
+    (engine/models/qwen4exp.py, glm5_next.py); 0 for a layer without one."""
+    key = _number(gguf, ".attention.indexer.key_length")
+    if _is_glm5_next(gguf):
+        return 2 * key + key // max(1, _number(gguf, ".attention.indexer.kpool"))
+    pool = _number(gguf, ".attention.compress_ratios") if gguf.architecture == "qwen4exp" else 0
+    return key + key // pool if pool else 0
+
+
+def _position_bytes(gguf: "GGUFFile") -> int:
+    """Of where a row stands, in three directions, which such a layer has to know."""
+    return 3 * 4 if gguf.architecture == "qwen4exp" else 0
 
 
 def _ngram_bytes(gguf: "GGUFFile") -> int:
@@ -117,18 +129,24 @@ def _kv_layers(gguf: "GGUFFile") -> tuple[int, int]:
 
 def _recurrent_layers(gguf: "GGUFFile") -> int:
     """Layers of a hybrid that keep a state that does not grow (engine/models/hybrid.py)."""
-    if not _number(gguf, ".ssm.inner_size"):
+    if not (_number(gguf, ".ssm.inner_size") or _is_glm5_next(gguf)):
         return 0
     blocks = max(0, _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers"))
     listed: Any = gguf.metadata.get(f"{gguf.architecture}.attention.recurrent_layers")
     if hasattr(listed, "dtype"):
         return int((listed[:blocks] != 0).sum())
+    heads: Any = gguf.metadata.get(f"{gguf.architecture}.attention.head_count_kv")
+    if hasattr(heads, "dtype"):  # none where a block keeps no rows (engine/models/glm5_next.py)
+        return int((heads[:blocks] == 0).sum())
     interval = _number(gguf, ".full_attention_interval") or FULL_ATTENTION_INTERVAL
     return blocks - blocks // interval
 
 
 def _recurrent_bytes(gguf: "GGUFFile") -> int:
     """Of the matrices and the convolution's last rows of one such layer, in float32."""
+    if _is_glm5_next(gguf):
+        size, kept = _number(gguf, ".kda.head_dim"), max(0, _number(gguf, ".ssm.conv_kernel") - 1)
+        return 4 * _number(gguf, ".attention.head_count") * size * (size + 3 * kept)
     keys, values = _number(gguf, ".ssm.state_size"), _number(gguf, ".ssm.inner_size")
     channels = 2 * _number(gguf, ".ssm.group_count") * keys + values
     return 4 * (values * keys + max(0, _number(gguf, ".ssm.conv_kernel") - 1) * channels)

@@ -11,7 +11,7 @@ import pytest
 
 from ds4tui.cli import main
 from ds4tui.library import facts_cache, headers, mlx_format, screens
-from ds4tui.library.headers import ARCHITECTURES, read_facts
+from ds4tui.library.headers import ARCHITECTURES, OTHER_NAMES, read_facts
 from ds4tui.library.listing import list_models, listing_json, listing_text
 from ds4tui.library.recommended import AS_OF, TEXT, VISION, catalogue_text
 from ds4tui.library.resolve import models_dir
@@ -72,7 +72,7 @@ def test_the_assumed_memory_is_what_opening_counts(
         tokens = 2**16  # so many that the rounding of buffers matters little
         ours = facts.kv_bytes_per_token * tokens + facts.kv_fixed_bytes
         theirs = config.kv_bytes(tokens, chosen)
-        fixed = family in ("gemma3", "qwen3next", "qwen35", "qwen35moe", "qwen4exp")
+        fixed = family in ("gemma3", "qwen3next", "qwen35", "qwen35moe", "qwen4exp", "glm5-next")
         assert bool(facts.kv_fixed_bytes) == fixed
         assert ours <= theirs <= 1.25 * ours
         assert facts.context_tokens == config.context_tokens
@@ -87,9 +87,10 @@ def test_the_shortest_context_is_the_engine_s() -> None:
 
 def test_the_architectures_are_the_engine_s() -> None:
     """A family that joins the registry joins headers.ARCHITECTURES too."""
-    from ds4tui.engine.models.registry import FAMILIES
+    from ds4tui.engine.models import registry
 
-    assert set(FAMILIES) == ARCHITECTURES
+    assert set(registry.FAMILIES) == ARCHITECTURES
+    assert registry.OTHER_NAMES == OTHER_NAMES
 
 
 def test_what_is_not_read_yet_is_listed_as_such(data: Path) -> None:

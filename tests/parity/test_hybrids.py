@@ -21,7 +21,7 @@ from tests.parity import recurrent_faults
 from tests.parity.checks import check_reuse
 from tests.parity.ours import last_logits, load
 
-HYBRIDS = ["qwen3next", "qwen35", "qwen35moe", "qwen4exp"]
+HYBRIDS = ["qwen3next", "qwen35", "qwen35moe", "qwen4exp", "glm5-next"]
 CHUNKS = (8, 4)
 BUDGET = 64 * 2**20
 

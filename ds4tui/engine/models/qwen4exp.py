@@ -25,6 +25,7 @@ from ds4tui.engine.models.hybrid import (
 from ds4tui.engine.models.keys import count, impossible, positive, rotary_values
 from ds4tui.engine.models.rotation import Rotation
 from ds4tui.engine.models.streams import (
+    RULES,
     IndexedKept,
     Kept,
     NGramKept,
@@ -74,6 +75,7 @@ def qwen4exp(gguf: GGUFFile) -> StreamConfig:
         parts=tuple(parts),
         rotations=(rotation,),
         read_collapse=read_collapse,
+        rules=RULES,
         left_out=tuple(f"blk.{i}." for i in left_out),
     )
 

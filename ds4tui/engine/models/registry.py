@@ -13,6 +13,7 @@ from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.gemma3 import gemma3
+from ds4tui.engine.models.glm5_next import glm5_next
 from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.near import unread_architecture
 from ds4tui.engine.models.qwen import qwen2, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe
@@ -97,8 +98,12 @@ FAMILIES = {
     "qwen3next": Family(qwen3next, DecoderModel),
     "qwen35": Family(qwen35, DecoderModel),
     "qwen35moe": Family(qwen35moe, DecoderModel),
+    "glm5-next": Family(glm5_next, StreamModel),
     "qwen4exp": Family(qwen4exp, StreamModel),
 }
+
+# What else files call a family, whose keys then begin so.
+OTHER_NAMES = {"glm5next": "glm5-next"}
 
 
 def load_model(
@@ -149,7 +154,7 @@ def _check_asked(gguf: GGUFFile, own: int, asked: int) -> None:
 
 def family_of(gguf: GGUFFile) -> Family:
     """Raises GGUFError for an architecture that is not read."""
-    family = FAMILIES.get(gguf.architecture)
+    family = FAMILIES.get(OTHER_NAMES.get(gguf.architecture, gguf.architecture))
     if family is None:
         raise GGUFError(
             f"{gguf.path.name} has the architecture {gguf.architecture!r}, which is not read"

@@ -2,7 +2,7 @@
 step. Its parts are in `kernels/streams.py`; each keeps one layer of the state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -107,11 +107,23 @@ class PartPlan:
     read: Callable[[LayerLoader, ComputePath], StreamPart]
 
 
+# What computes the gated delta rule, and one whose channels forget each at a rate of its own.
+RULES: dict[Rule, str] = {
+    "native": "in C++",
+    "numpy": "in NumPy",
+    "fused": "by its kernel",
+    "chunks": "in chunks",
+    "reference": "row by row",
+}
+CHANNEL_RULES = RULES | {"native": "in NumPy", "fused": "in chunks"}
+
+
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
     """The dimensions of one file. `parts` are in the order in which rows pass through them;
-    `read_collapse` reads what stands behind the last. Tensors whose names begin with one of
-    `left_out` are of no use; `elsewhere` are read by other ways than products."""
+    `read_collapse` reads what stands behind the last. `rules`: who computes the delta rule, in
+    words. Tensors whose names begin with one of
+    `left_out` are of no use."""
 
     architecture: str
     width: int
@@ -121,6 +133,7 @@ class StreamConfig:
     parts: tuple[PartPlan, ...]
     rotations: tuple[Rotation, ...]
     read_collapse: Callable[[LayerLoader, ComputePath], Callable[[mx.array], mx.array]]
+    rules: Mapping[Rule, str]
     left_out: tuple[str, ...] = ()
 
     is_hybrid = True  # the kernels of hybrids are asked for
@@ -133,17 +146,7 @@ class StreamConfig:
 
     def run_by(self, path: ComputePath) -> str:
         products = "" if path.native is None else f", matrix products in C++ ({path.native.words})"
-        return f"streams in MLX{products}, {_RULES[path.rule]}"
-
-
-# What computes the gated delta rule, in words.
-_RULES: dict[Rule, str] = {
-    "native": "the delta rule in C++",
-    "numpy": "the delta rule in NumPy",
-    "fused": "the delta rule by its kernel",
-    "chunks": "the delta rule in chunks",
-    "reference": "the delta rule row by row",
-}
+        return f"streams in MLX{products}, the delta rule {self.rules[path.rule]}"
 
 
 class StreamModel:
