@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import ds4tui
 from ds4tui.assistant import Assistant
 from ds4tui.cache import tombstones
 from ds4tui.chat import remembered, rendering
@@ -24,6 +23,7 @@ from tests.chat import formats
 from tests.fake_model import FakeModel
 from tests.fakes import fake_info
 from tests.scale import scaled
+from tests.traced import traced_bytes
 
 SHORT = SamplingParams(temperature=0.0, max_tokens=3)
 WARM_CHATS = 24  # all that is bounded is full then
@@ -68,13 +68,6 @@ def one_chat(assistant: Any, number: int) -> list[int]:
     assert assistant.chat(fork, SHORT, lambda event: None).wait(20)
     assistant._model.chunks.clear()  # the fake's own record
     return evaluated
-
-
-def traced_bytes() -> int:
-    """What our own lines hold: a table of the interpreter may double at any time."""
-    gc.collect()
-    ours = [tracemalloc.Filter(True, f"{Path(ds4tui.__file__).parent}/*")]
-    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(ours).traces)
 
 
 def test_thousands_of_turns_leave_nothing_behind(assistant: Any) -> None:

@@ -17,6 +17,7 @@ from tests.engine.histories import FailingModel, drain
 from tests.fake_model import FakeModel
 from tests.fake_state import FakeLayer, RecurrentLayer, WindowLayer
 from tests.scale import scaled
+from tests.traced import traced_bytes
 
 KINDS = pytest.mark.parametrize(
     "layers",
@@ -28,11 +29,6 @@ KINDS = pytest.mark.parametrize(
 def session_of(layers: tuple, budget_bytes: int) -> Session:
     model = FakeModel(context_tokens=200_000, layer_types=layers)
     return Session(FailingModel(model), (64, 32, 8), memory=MemoryTier(budget_bytes))
-
-
-def traced_bytes() -> int:
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
 
 
 @KINDS
