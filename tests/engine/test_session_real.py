@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,8 @@ from ds4tui.engine.models.registry import FAMILIES as READ
 from ds4tui.engine.models.registry import load_model
 from ds4tui.engine.session import Session
 from ds4tui.engine.state import ModelState
+from ds4tui.kernels import feed_forward
+from ds4tui.kernels.feed_forward import routed
 from tests.engine.histories import (
     PLENTY,
     FailingModel,
@@ -57,8 +60,19 @@ class FamilyRig:
             self._cold[key] = drain(Session(self.model).sync(Timeline.of(ids))).logits
         return self._cold[key]
 
-    def cold_in_chunks(self, ids: list[int]) -> np.ndarray:
-        return drain(Session(self.model, (8, 4, 2)).sync(Timeline.of(ids)), 8).logits
+    def least_gap_of_experts(self, ids: list[int]) -> float:
+        """Of a cold run, where plain MLX chooses by `routed`; else inf."""
+        gaps = [np.inf]
+
+        def watched(scores: mx.array, used: int) -> tuple[mx.array, mx.array]:
+            ordered = np.sort(np.asarray(scores), axis=-1)[:, ::-1]
+            gaps.append(float((ordered[:, used - 1] - ordered[:, used]).min()))
+            return routed(scores, used)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(feed_forward, "routed", watched)
+            drain(Session(self.model).sync(Timeline.of(ids)))
+        return min(gaps)
 
     def examine(self, state: Any, ids: list[int]) -> None:
         """What the layers must hold is not known to the bit; the rows are compared with their
@@ -110,6 +124,22 @@ def test_the_golden_logits_come_out_of_a_session(rig: FamilyRig) -> None:
 )
 def test_random_histories(rig: FamilyRig, history: list, budget_bytes: int) -> None:
     Judge(rig, sessions=2, budget_bytes=budget_bytes).play(history)
+
+
+def test_only_tied_experts_excuse_other_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS4TUI_KERNELS", "reference")
+    rig = FamilyRig("qwen4exp")
+    first, second = Operation("extend", count=7, seed=1), Operation("extend", count=21, seed=2)
+    tied = rig.new_ids(first) + rig.new_ids(second)
+    judge = Judge(rig)
+    for ids, is_tied in ((tied, True), (tied[:-1], False), ([*tied[:-1], 7], False)):
+        cold = rig.cold_logits(ids)
+        judge._compare(cold, ids)
+        if is_tied:
+            judge._compare(cold + 0.1, ids)
+        else:
+            with pytest.raises(AssertionError, match="other logits"):
+                judge._compare(cold + 0.1, ids)
 
 
 def test_one_of_every_kind(rig: FamilyRig) -> None:
