@@ -38,11 +38,12 @@ from ds4tui.kernels.delta import (
     DeltaBlockWeights,
     DeltaRule,
     DeltaShape,
+    channel_steps,
     delta_fused,
     delta_steps,
 )
 from ds4tui.kernels.delta_chunks import delta_chunks
-from ds4tui.kernels.kda import ChannelRule, kda_chunks, kda_steps
+from ds4tui.kernels.kda import ChannelRule, kda_chunks
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
@@ -148,7 +149,7 @@ class ComputePath:
         """What computes the delta rule whose channels forget each at a rate of its own."""
         if self.hybrid_blocks:
             return over_mlx(kda_rows)
-        return kda_steps if self.rule == "reference" else kda_chunks
+        return channel_steps if self.rule == "reference" else kda_chunks
 
     def _host_rule(self, shape: DeltaShape) -> HostRule:
         if self.native is not None and self.rule == "native":

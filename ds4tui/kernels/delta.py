@@ -183,9 +183,16 @@ def delta_steps(
     q: mx.array, k: mx.array, v: mx.array, decays: mx.array, rates: mx.array, state: mx.array
 ) -> tuple[mx.array, mx.array]:
     """The rule as it is written, a row at a time; the types are those of DeltaRule."""
+    return channel_steps(q, k, v, decays[..., None], rates, state)
+
+
+def channel_steps(
+    q: mx.array, k: mx.array, v: mx.array, decays: mx.array, rates: mx.array, state: mx.array
+) -> tuple[mx.array, mx.array]:
+    """The same with a decay for each key channel, [T, H, Dk], or one for all, [T, H, 1]."""
     outs, kept = [], mx.exp(decays)
     for t in range(q.shape[0]):
-        state = state * kept[t, :, None, None]
+        state = state * kept[t, :, None, :]
         found = (state * k[t, :, None, :]).sum(axis=-1)
         change = rates[t, :, None] * (v[t] - found)
         state = state + change[:, :, None] * k[t, :, None, :]

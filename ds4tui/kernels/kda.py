@@ -18,8 +18,8 @@ import mlx.core as mx
 from ds4tui.kernels.block import rms_norm
 from ds4tui.kernels.delta import (
     LENGTH_EPSILON,
-    STEPS_PENDING,
     Recurrent,
+    channel_steps,
     convolved,
     side_by_side,
     taken_tail,
@@ -114,22 +114,6 @@ class KdaMixing:
         return x.reshape(x.shape[0], self._shape.heads, self._shape.size)
 
 
-def kda_steps(
-    q: mx.array, k: mx.array, v: mx.array, decays: mx.array, rates: mx.array, state: mx.array
-) -> tuple[mx.array, mx.array]:
-    """The rule as it is written, a row at a time; the types are those of ChannelRule."""
-    outs, kept = [], mx.exp(decays)
-    for t in range(q.shape[0]):
-        state = state * kept[t, :, None, :]
-        found = (state * k[t, :, None, :]).sum(axis=-1)
-        change = rates[t, :, None] * (v[t] - found)
-        state = state + change[:, :, None] * k[t, :, None, :]
-        outs.append((state * q[t, :, None, :]).sum(axis=-1))
-        if t % STEPS_PENDING == STEPS_PENDING - 1:
-            mx.eval(state, outs)
-    return mx.stack(outs), state
-
-
 def kda_chunks(
     q: mx.array, k: mx.array, v: mx.array, decays: mx.array, rates: mx.array, state: mx.array
 ) -> tuple[mx.array, mx.array]:
@@ -137,7 +121,7 @@ def kda_chunks(
     within the sums over channels: A_ij = β_i Σ_d e^(G_id - G_jd) k_id k_jd."""
     count = q.shape[0]
     if count <= STEPS_MAX:
-        return kda_steps(q, k, v, decays, rates, state)
+        return channel_steps(q, k, v, decays, rates, state)
     outs = []
     for start in range(0, count, CHUNK):
         queries, keys, values, forgets, writes = (
