@@ -209,11 +209,17 @@ def attention(
 
 
 def gated(
-    loader: LayerLoader, at: str, width: int, inner: int, activation: Activation = "silu"
+    loader: LayerLoader,
+    at: str,
+    width: int,
+    inner: int,
+    activation: Activation = "silu",
+    suffix: str = "",
 ) -> GatedWeights:
+    """`suffix`: how the names end, "_shexp" of an expert that all rows share."""
     return GatedWeights(
-        gate=loader.matrix(at + "ffn_gate", inner, width),
-        up=loader.matrix(at + "ffn_up", inner, width),
-        down=loader.matrix(at + "ffn_down", width, inner),
+        gate=loader.matrix(f"{at}ffn_gate{suffix}", inner, width),
+        up=loader.matrix(f"{at}ffn_up{suffix}", inner, width),
+        down=loader.matrix(f"{at}ffn_down{suffix}", width, inner),
         activation=activation,
     )

@@ -7,7 +7,7 @@ from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import gated
 from ds4tui.engine.models.keys import count, impossible
-from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights, GatedWeights
+from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights
 
 # Of the tensors whose names begin with the text.
 ReadFeedForward = Callable[[LayerLoader, str], FeedForwardWeights]
@@ -46,11 +46,7 @@ def experts_and_shared(gguf: GGUFFile) -> ReadExperts:
     def read(loader: LayerLoader, at: str) -> ExpertsWeights:
         return replace(
             read_experts(loader, at),
-            shared=GatedWeights(
-                gate=loader.matrix(at + "ffn_gate_shexp", inner, width),
-                up=loader.matrix(at + "ffn_up_shexp", inner, width),
-                down=loader.matrix(at + "ffn_down_shexp", width, inner),
-            ),
+            shared=gated(loader, at, width, inner, suffix="_shexp"),
             shared_gate=loader.row(at + "ffn_gate_inp_shexp.weight", width),
         )
 

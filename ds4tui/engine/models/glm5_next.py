@@ -9,6 +9,7 @@ first uploads call the architecture `glm5next`; tensors and the keys read here a
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import mlx.core as mx
@@ -16,6 +17,8 @@ import numpy as np
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
+from ds4tui.engine.models.decoder import gated
+from ds4tui.engine.models.feed_forwards import ReadExperts, ReadFeedForward, dense, experts
 from ds4tui.engine.models.hybrid import next_token_blocks
 from ds4tui.engine.models.keys import block_count, count, impossible, not_read, positive
 from ds4tui.engine.models.streams import (
@@ -28,12 +31,7 @@ from ds4tui.engine.models.streams import (
 )
 from ds4tui.kernels.block import rms_norm
 from ds4tui.kernels.choice import ComputePath
-from ds4tui.kernels.feed_forward import (
-    ExpertsWeights,
-    FeedForwardWeights,
-    GatedWeights,
-    feed_forward,
-)
+from ds4tui.kernels.feed_forward import ExpertsWeights, feed_forward
 from ds4tui.kernels.hyper_streams import HyperConnection, HyperShape, HyperWeights
 from ds4tui.kernels.indexed_attention import IndexShape
 from ds4tui.kernels.kda import KdaMixing, KdaShape, KdaWeights
@@ -47,7 +45,6 @@ SIGMOID = 2  # of the key expert_gating_func
 K_EPSILON = 1e-6  # of the index keys' norm, where the file does not say
 
 ReadMixer = Callable[[LayerLoader, ComputePath, str], Mixer]
-ReadFeeding = Callable[[LayerLoader, str], FeedForwardWeights]
 
 
 def glm5_next(gguf: GGUFFile) -> StreamConfig:
@@ -92,7 +89,7 @@ def _recurrent(gguf: GGUFFile, blocks: int) -> list[bool]:
 
 
 def _block(
-    gguf: GGUFFile, i: int, shape: HyperShape, mixer: ReadMixer, feeding: ReadFeeding
+    gguf: GGUFFile, i: int, shape: HyperShape, mixer: ReadMixer, feeding: ReadFeedForward
 ) -> Callable[[LayerLoader, ComputePath], StreamPart]:
     width, at = count(gguf, ".embedding_length"), f"blk.{i}."
     mixes = (2 + shape.streams) * shape.streams
@@ -246,42 +243,27 @@ def _pools(
 # -- feed-forward ------------------------------------------------------------------------------
 
 
-def _dense(gguf: GGUFFile, i: int) -> ReadFeeding:
-    width, inner = count(gguf, ".embedding_length"), count(gguf, ".feed_forward_length")
-    limit = _limit(gguf, "shexp", i)
-    return lambda loader, at: _gated(loader, at, "", width, inner, limit)
+def _dense(gguf: GGUFFile, i: int) -> ReadFeedForward:
+    read_dense, limit = dense(gguf), _limit(gguf, "shexp", i)
+    return lambda loader, at: replace(read_dense(loader, at), limit=limit)
 
 
-def _experts(gguf: GGUFFile, i: int) -> ReadFeeding:
-    width, inner = count(gguf, ".embedding_length"), count(gguf, ".expert_feed_forward_length")
-    number, used = count(gguf, ".expert_count"), count(gguf, ".expert_used_count")
-    shared = count(gguf, ".expert_shared_count") * inner
-    routing = _routing(gguf, number, used)
+def _experts(gguf: GGUFFile, i: int) -> ReadExperts:
+    width, number = count(gguf, ".embedding_length"), count(gguf, ".expert_count")
+    shared = count(gguf, ".expert_shared_count") * count(gguf, ".expert_feed_forward_length")
+    routing = _routing(gguf, number, count(gguf, ".expert_used_count"))
+    read_experts = experts(gguf)
 
-    def read(loader: LayerLoader, at: str) -> FeedForwardWeights:
-        return ExpertsWeights(
-            router=loader.exact_matrix(at + "ffn_gate_inp", number, width),
-            gate=loader.stack(at + "ffn_gate_exps", number, inner, width),
-            up=loader.stack(at + "ffn_up_exps", number, inner, width),
-            down=loader.stack(at + "ffn_down_exps", number, width, inner),
-            used=used,
-            shared=_gated(loader, at, "_shexp", width, shared, _limit(gguf, "shexp", i)),
+    def read(loader: LayerLoader, at: str) -> ExpertsWeights:
+        of_all = gated(loader, at, width, shared, suffix="_shexp")
+        return replace(
+            read_experts(loader, at),
+            shared=replace(of_all, limit=_limit(gguf, "shexp", i)),
             route=routing(loader.vector(at + "exp_probs_b.bias", number)),
             limit=_limit(gguf, "exp", i),
         )
 
     return read
-
-
-def _gated(
-    loader: LayerLoader, at: str, suffix: str, width: int, inner: int, limit: float | None
-) -> GatedWeights:
-    return GatedWeights(
-        gate=loader.matrix(f"{at}ffn_gate{suffix}", inner, width),
-        up=loader.matrix(f"{at}ffn_up{suffix}", inner, width),
-        down=loader.matrix(f"{at}ffn_down{suffix}", width, inner),
-        limit=limit,
-    )
 
 
 def _routing(gguf: GGUFFile, number: int, used: int) -> Callable[[mx.array], SigmoidRouting]:
