@@ -41,6 +41,16 @@ def dtype_name(array: Array) -> str:
     return name
 
 
+def with_rows(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
+    """The shape of as many rows along `axis`."""
+    return (*shape[:axis], count, *shape[axis + 1 :])
+
+
+def _along(array: Array, axis: int, start: int, end: int) -> Array:
+    """Rows `start` to `end`: a view."""
+    return array[(slice(None),) * axis + (slice(start, end),)]
+
+
 @dataclass(frozen=True, slots=True)
 class HostRows:
     """Rows of consecutive positions of one layer: in each of `arrays` they lie along its axis of
@@ -67,9 +77,8 @@ class HostRows:
         """Rows `start` to `end` of these, as views. ValueError if they are not all there."""
         if not 0 <= start <= end <= self.count:
             raise ValueError(f"There are no rows {start} to {end} among {self.count}.")
-        cut = slice(start, end)
         pairs = zip(self.arrays, self.axes, strict=True)
-        views = tuple(array[(slice(None),) * axis + (cut,)] for array, axis in pairs)
+        views = tuple(_along(array, axis, start, end) for array, axis in pairs)
         return HostRows(views, self.axes, self.dtypes)
 
 
@@ -85,8 +94,7 @@ class HostRoom:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        whole = self.array.shape
-        return (*whole[: self.axis], self.end - self.start, *whole[self.axis + 1 :])
+        return with_rows(self.array.shape, self.axis, self.end - self.start)
 
     @property
     def nbytes(self) -> int:
@@ -94,7 +102,7 @@ class HostRoom:
 
     def fill(self, rows: Array) -> None:
         """Copy rows of that shape."""
-        self.array[(slice(None),) * self.axis + (slice(self.start, self.end),)] = rows
+        _along(self.array, self.axis, self.start, self.end)[...] = rows
 
     def runs(self) -> Iterator[memoryview]:
         """Its bytes, in the order of an array of that shape."""

@@ -13,7 +13,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from ds4tui.cache.kvarrays import DTYPES, Array, HostPage, HostRoom, HostRows, HostSnapshot
+from ds4tui.cache.kvarrays import (
+    DTYPES,
+    Array,
+    HostPage,
+    HostRoom,
+    HostRows,
+    HostSnapshot,
+    with_rows,
+)
 from ds4tui.cache.kvbooks import Books, Entry
 from ds4tui.cache.kventries import entry_of
 from ds4tui.cache.kvfile import RecordFile
@@ -167,10 +175,10 @@ class OpenRows:
         if isinstance(self._source, HostPage):
             held = self._source.layers[layer]
             places = [] if held is None else zip(held.arrays, held.axes, strict=True)
-            return tuple(np.empty(_without_rows(a.shape, axis), a.dtype) for a, axis in places)
+            return tuple(np.empty(with_rows(a.shape, axis, 0), a.dtype) for a, axis in places)
         mine = [place for place in self._source.head.arrays if place.layer == layer]
         return tuple(
-            np.empty(_without_rows(place.shape, place.row_axis or 0), DTYPES[place.dtype])
+            np.empty(with_rows(place.shape, place.row_axis or 0, 0), DTYPES[place.dtype])
             for place in mine
         )
 
@@ -205,7 +213,3 @@ class OpenRows:
         if self._nbytes:
             self._reader.loaded(self._entry, self._nbytes, self._seconds)
             self._nbytes = 0
-
-
-def _without_rows(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], 0, *shape[axis + 1 :])

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ds4tui.cache.kvarrays import HostRoom
+from ds4tui.cache.kvarrays import HostRoom, with_rows
 from ds4tui.engine.capacity import grown_capacity
 from ds4tui.engine.state.buffers import DeviceBuffer, HostBuffer, RowBuffer
 from ds4tui.engine.state.layer import Array, LayerBounded, LayerRows
@@ -149,7 +149,7 @@ class HostKVLayer(_AppendOnly):
         arrays = [(buffer.array, buffer.axis) for buffer in (self._keys, self._values)]
         rooms = tuple(HostRoom(a, axis, start, end) for a, axis in arrays if a is not None)
         for room, rows in zip(rooms, like, strict=True):
-            if HostRoom(room.array, room.axis, 0, 0).shape != rows.shape:
+            if with_rows(room.array.shape, room.axis, 0) != rows.shape:
                 raise ValueError(f"Rows of {rows.shape} do not belong into {room.array.shape}.")
         return rooms
 

@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.cache.kvarrays import with_rows
 from ds4tui.engine.state.layer import Array, along
 
 Floats = npt.NDArray[np.float32]
@@ -53,7 +54,7 @@ class DeviceBuffer:
         return 0 if self.array is None else int(self.array.nbytes)
 
     def make(self, capacity: int, like: mx.array, start: int, end: int) -> None:
-        larger = mx.zeros(_shape(like, self.axis, capacity), like.dtype)
+        larger = mx.zeros(with_rows(like.shape, self.axis, capacity), like.dtype)
         if end > start:
             larger[self._at(0, end - start)] = self.view(start, end)
         mx.eval(larger)  # pending copies of all layers would hold all old buffers at once
@@ -94,7 +95,7 @@ class HostBuffer:
         return 0 if self.array is None else self.array.nbytes
 
     def make(self, capacity: int, like: Floats, start: int, end: int) -> None:
-        larger = np.zeros(_shape(like, self.axis, capacity), np.float32)
+        larger = np.zeros(with_rows(like.shape, self.axis, capacity), np.float32)
         if end > start:
             along(larger, self.axis, 0, end - start)[...] = self.view(start, end)
         self.array = larger
@@ -112,7 +113,3 @@ class HostBuffer:
 
     def release(self) -> None:
         self.array = None
-
-
-def _shape(like: Array, axis: int, rows: int) -> tuple[int, ...]:
-    return (*like.shape[:axis], rows, *like.shape[axis + 1 :])
