@@ -122,8 +122,7 @@ CHANNEL_RULES = RULES | {"native": "in NumPy", "fused": "in chunks"}
 class StreamConfig:
     """The dimensions of one file. `parts` are in the order in which rows pass through them;
     `read_collapse` reads what stands behind the last. `rules`: who computes the delta rule, in
-    words. Tensors whose names begin with one of
-    `left_out` are of no use."""
+    words. Tensors whose names begin with one of `left_out` are of no use."""
 
     architecture: str
     width: int
