@@ -30,8 +30,11 @@ class Shared(Driver):
     url: str
 
     async def say(self, *texts: str, **more: Any) -> str:
-        """The agent's reply to a history of questions and answers in turn."""
-        return await asyncio.to_thread(self._say, texts, more)
+        """The agent's reply to a history of questions and answers in turn; it is stored, too,
+        which happens on a thread of its own."""
+        reply = await asyncio.to_thread(self._say, texts, more)
+        await asyncio.to_thread(self.agents.wait_written)
+        return reply
 
     def _say(self, texts: tuple[str, ...], more: dict[str, Any]) -> str:
         with openai.OpenAI(base_url=self.url + "/v1", api_key="x", max_retries=0) as client:
@@ -219,18 +222,25 @@ async def test_a_reply_without_words_is_not_sent_on_by_a_person() -> None:
         assert "lost" not in sent and "r1" in sent
 
 
+async def _nothing() -> None:
+    pass
+
+
 async def test_two_apps_on_one_database_hide_no_turn(tmp_path: Path) -> None:
     database = tmp_path / "c.db"
     async with shared(FakeAssistant(numbered()), ConversationStore(database)) as on:
         await on.person("one")
         await on.until(lambda: on.chat._following._version >= 0, "it was looked at")
+        following = on.chat._following
+        look, following.look = following.look, _nothing  # type: ignore[method-assign]
+        await following._journal.ask(lambda store: None)  # one that had begun is over
         other = ConversationStore(database)
         leaf = on.chat.chat.leaf_id
         _, theirs = other.begin_turn(on.conversation_id, leaf, Message("user", "theirs"))
-        on.chat._following._version = other.version  # it has not looked yet
         on.prompt.put("mine")
         await on.press("enter")
         await on.until(lambda: any("went on elsewhere" in n for n in on.notices), "it is told")
+        following.look = look  # type: ignore[method-assign]
         await on.until(lambda: on.prompt.text == "mine", "the question came back")
         await on.until(lambda: on.questions == ["one", "theirs"], "the other turn is shown")
         other.update_message(theirs, "Theirs.", None, "complete", None)
@@ -251,7 +261,7 @@ async def test_what_serve_writes_in_another_process_is_seen(tmp_path: Path) -> N
     server = ServerHandle.start(served, "127.0.0.1", 0, agents=agents)
     async with running(FakeAssistant("mine"), store=ConversationStore(database)) as driver:
         on = Shared(driver.app, driver.pilot)
-        on.url, on.store = server.url, headless
+        on.url, on.store, on.agents = server.url, headless, agents
         await on.say("first")
         await on.until(lambda: headless.list(), "it is stored")
         agents.wait_written()
