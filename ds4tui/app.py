@@ -6,9 +6,7 @@ knows MLX, the server or the network.
 """
 
 import logging
-import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
@@ -24,15 +22,13 @@ from textual.timer import Timer
 from textual.widgets import Footer
 
 from ds4tui.agents import Agents
-from ds4tui.assistant import ModelInfo
 from ds4tui.chat.finding import purge
 from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.engine.stats import EngineStats
-from ds4tui.errors import Ds4Error, ModelNotFound, StoreError
-from ds4tui.library.catalogue import CATALOGUE, CatalogueModel
+from ds4tui.errors import Ds4Error, StoreError
 from ds4tui.pictures.paths import quoted
 from ds4tui.tui import commands, wording
 from ds4tui.tui.acts import Acts
@@ -47,15 +43,16 @@ from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import NOTHING, Journal
+from ds4tui.tui.leaving import SECOND_PRESS_S, Leaving
 from ds4tui.tui.messages import LinkChosen
 from ds4tui.tui.meters import Header, KVPanel, Meter
 from ds4tui.tui.model_slot import ModelSlot
+from ds4tui.tui.models import Models
 from ds4tui.tui.panels import PanelView
 from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
 from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.picture import choose_picture
-from ds4tui.tui.screens.pull import PullScreen
 from ds4tui.tui.server_switch import ServerSwitch
 from ds4tui.tui.terminal_text import harmless
 from ds4tui.tui.themes import keep_theme, known_theme
@@ -64,12 +61,6 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.25  # the panels' pace while somebody works; they stand still otherwise
 QUIT_WAIT_S = 5.0  # for a stopped answer's last word
-# The system ends what has not ended by then: more than all waits of an orderly end, and less of
-# it where nobody may be there to press a key again.
-QUIT_DEADLINE_S = 20
-SIGNAL_DEADLINE_S = 6
-SECOND_PRESS_S = 2.0
-WARNING_S = 15.0  # two sentences take their time
 # Which take turns in one place.
 PANELS = (DecisionsView, DiskView, AgentsView)
 WIDE_CELLS = 110  # from here on the panel stands beside the conversation
@@ -108,21 +99,17 @@ class Ds4App(App[None], inherit_bindings=False):
         self._settings = settings
         self._model_name = model_name or settings.model
         self._continue_last = continue_last
-        self._pull_model = pull_model
-        self._check_model = check_model
         self._way = way
-        self._asked_to_stop_agents_for = ""
         self._told_causes: set[str] = set()
         self._journal = Journal(store, self._tell_store_problem)
         self.acts = Acts(self)
         self.conversations = Conversations(self, self._journal)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
-        self._missing: CatalogueModel | None = None
+        self.models = Models(self, self._slot, self._server, check_model, pull_model)
         self._opening_words = ""
-        self._is_leaving = False
+        self._leaving = Leaving(self)
         self._is_closed = False
-        self._asked_to_quit_s = -SECOND_PRESS_S
         self._poll: Timer | None = None
 
     # Composition
@@ -147,13 +134,11 @@ class Ds4App(App[None], inherit_bindings=False):
         self.theme = known_theme(self._settings.theme, self.available_themes)
         self.theme_changed_signal.subscribe(self, lambda theme: keep_theme(theme.name))
         self._poll = self.set_interval(POLL_S, self._show_meters, pause=True)
-        if not self.is_headless:
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, self._signal_handler())
+        self._leaving.heed_signals()
         if self._agents.ledger is not None:
             self._agents.ledger.on_change = on_this_loop(self._agent_wrote)
             self._agents.ledger.on_problem = on_this_loop(self._tell_not_kept)
-        self.run_worker(self._open_model(self._model_name))
+        self.run_worker(self.models.open(self._model_name))
         self.run_worker(self._recall())
 
     async def _recall(self) -> None:
@@ -201,58 +186,6 @@ class Ds4App(App[None], inherit_bindings=False):
     async def take_screenshot(self) -> None:
         await self.chat_view.add_screenshot()
 
-    async def open_named_model(self, name: str) -> None:
-        before = self._slot.assistant.info if self._slot.assistant else None
-        if not name:
-            await self.chat_view.say(*wording.open_model(before))
-            return
-        if before is None:
-            await self._open_model(name)
-            return
-        self._slot.opening = name  # from here on questions wait for the new model
-        self._show_opening("looking for it")
-        is_ready = was_served = False
-        try:
-            if await self._is_there(name) and self._may_stop_agents(name):
-                was_served = await self._server.stop()
-                is_ready = True
-        finally:
-            self._slot.opening = ""
-            if not is_ready:
-                self._show_opening("")
-        if is_ready:
-            await self._replace_model(before, name, was_served)
-
-    async def _is_there(self, name: str) -> bool:
-        """Whether `name` is on this machine, perhaps now; the open model is not touched.
-        Raises ModelNotFound and GGUFError."""
-        try:
-            await in_thread("ds4tui-check", lambda: self._check_model(name))
-        except ModelNotFound:
-            if name.lower() not in CATALOGUE:
-                raise
-            screen = PullScreen(CATALOGUE[name.lower()], self._pull_model)
-            return await self.push_screen_wait(screen)
-        return True
-
-    def _may_stop_agents(self, name: str) -> bool:
-        """Whether no agent's request is at work, or the person asked again."""
-        stats = self._slot.assistant.stats if self._slot.assistant else None
-        is_at_work = stats is not None and (stats.origin == "agent" or stats.queued_jobs > 0)
-        if not is_at_work or self._asked_to_stop_agents_for == name:
-            self._asked_to_stop_agents_for = ""
-            return True
-        self._asked_to_stop_agents_for = name
-        self.notify(wording.agent_at_work(name), severity="warning", timeout=WARNING_S)
-        return False
-
-    async def _replace_model(self, before: ModelInfo, name: str, was_served: bool) -> None:
-        if not await self._open_model(name) and not self._missing:
-            self.notify(f"{before.name} is opened again.")
-            await self._open_model(before.path)
-        if was_served and self._slot.assistant is not None:
-            await self.switch_server()
-
     async def switch_server(self) -> None:
         if self._server.is_starting:
             self.notify("The server is starting.")
@@ -267,7 +200,7 @@ class Ds4App(App[None], inherit_bindings=False):
             await self._server.start(self._slot.assistant)
             self.notify(f"The server is on: {self._server.url}")
             if self._server.warning:
-                self.notify(self._server.warning, severity="warning", timeout=WARNING_S)
+                self.notify(self._server.warning, severity="warning", timeout=wording.WARNING_S)
         self._keep_polling()
 
     def switch_panel(self) -> None:
@@ -324,13 +257,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self.push_screen(HelpScreen())
 
     def quit_app(self) -> None:
-        if self._is_leaving:  # asked again: whatever still hangs is left behind
-            self.exit()
-            return
-        self._is_leaving = True
-        self._end_within(QUIT_DEADLINE_S)
-        self.notify("Closing…")
-        self.run_worker(self._leave())
+        self._leaving.begin()
 
     # Routing
 
@@ -390,9 +317,7 @@ class Ds4App(App[None], inherit_bindings=False):
 
     @on(ChatView.ModelWanted)
     def _model_wanted(self) -> None:
-        self.notify(wording.NO_MODEL, severity="warning")
-        if self._missing is not None:
-            self.run_worker(self._offer(self._missing))
+        self.models.tell_none_is_open()
 
     @on(LinkChosen)
     async def _link_chosen(self, event: LinkChosen) -> None:
@@ -403,10 +328,9 @@ class Ds4App(App[None], inherit_bindings=False):
         if selected:
             self.screen.clear_selection()  # the next Ctrl+C is about quitting again
             await self.copy(selected, "The selection")
-        elif time.monotonic() - self._asked_to_quit_s < SECOND_PRESS_S:
+        elif self._leaving.is_pressed_twice():
             self.quit_app()
         else:
-            self._asked_to_quit_s = time.monotonic()
             self.notify(wording.second_press(self.is_busy), timeout=SECOND_PRESS_S)
 
     @on(Prompt.CopyWanted)
@@ -423,33 +347,9 @@ class Ds4App(App[None], inherit_bindings=False):
             super().copy_to_clipboard(text)  # OSC 52, which no terminal answers
         self.notify(wording.copied(what, outcome))
 
-    # Models
-
-    async def _open_model(self, name: str) -> bool:
-        """Open `name` and tell what went wrong with it; whether a model is open now."""
-        self._missing = None
-        error: Ds4Error | None = None
-        try:
-            await self._slot.open(name, self._show_opening)
-        except Ds4Error as exc:
-            error = exc
-        self._show_opening("")
-        if isinstance(error, ModelNotFound) and name.lower() in CATALOGUE:
-            self._missing = CATALOGUE[name.lower()]
-            self.run_worker(self._offer(self._missing))
-        elif error is not None:
-            await self.chat_view.tell_error(error)
-        return self._slot.assistant is not None
-
-    async def _offer(self, model: CatalogueModel) -> None:
-        if await self.push_screen_wait(PullScreen(model, self._pull_model)):
-            await self._open_model(model.name)
-        else:
-            await self.chat_view.say(*wording.not_pulled(model.name))
-
     # Showing
 
-    def _show_opening(self, words: str) -> None:
+    def show_opening(self, words: str) -> None:
         self._opening_words = words
         usable = None if self._slot.opening else self._slot.assistant
         self.chat_view.use(usable, self._slot.opening)
@@ -500,7 +400,9 @@ class Ds4App(App[None], inherit_bindings=False):
 
     def _tell_not_kept(self, problem: StoreError) -> None:
         if not self._is_closed:
-            self.notify(wording.agents_not_kept(problem), severity="warning", timeout=WARNING_S)
+            self.notify(
+                wording.agents_not_kept(problem), severity="warning", timeout=wording.WARNING_S
+            )
 
     def _tell_store_problem(self, problem: StoreError) -> None:
         if self._agents.ledger is not None:
@@ -511,30 +413,9 @@ class Ds4App(App[None], inherit_bindings=False):
 
     def terminal_is_gone(self) -> None:
         """Leave, with nobody there to press a key; also what signals ask for."""
-        self._end_within(SIGNAL_DEADLINE_S)
-        if not self._is_leaving:
-            self.quit_app()
+        self._leaving.without_person()
 
-    def _signal_handler(self) -> Callable[[int, object], None]:
-        leave = on_this_loop(lambda number: self.terminal_is_gone())
-
-        def handle(number: int, frame: object) -> None:
-            # Here and not on the loop, which may be what hangs.
-            self._end_within(SIGNAL_DEADLINE_S)
-            leave(number)
-
-        return handle
-
-    def _end_within(self, seconds: int) -> None:
-        """Have the system end this process if it still runs then, whatever hangs. What is stored
-        by then stays whole. A deadline that is nearer already is kept."""
-        if self.is_headless:
-            return
-        left = signal.getitimer(signal.ITIMER_REAL)[0]
-        if not left or seconds < left:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
         """Stop what is at work, keep what there is, close what is open."""
         await self.chat_view.stopped(QUIT_WAIT_S)
         await self._close(self.chat_view.draft)

@@ -67,7 +67,7 @@ async def opened(
     app = Ds4App(settings, store, open_model, unused, unused, way=Way.BLOCKS)
     async with app.run_test(size=size) as pilot:
         yield app, pilot
-        await app._leave()
+        await app.leave()
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], Any]) -> None:

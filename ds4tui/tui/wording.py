@@ -36,6 +36,8 @@ NAME_HINT = "Names with spaces may stand in quotes; @ in the prompt completes th
 MISSED_HINT = "Correct its name; sent again as it is, it stays words."
 NO_CAPTURE_HINT = "Install one, or take it with the system's own key and send it with /image."
 
+WARNING_S = 15.0  # two sentences take their time
+
 SEE_LOG = "The log file has the details."
 
 # A message and its hint.
