@@ -44,6 +44,9 @@ OTHER_VARIABLES = {
     "DS4TUI_TEST_SCALE": "scales the long random tests",
 }
 
+# Tables of config.toml that are no settings: whoever uses one checks it.
+OTHER_TABLES = ("keys",)
+
 
 _USUAL = Path()  # stands for the platform's own folder until the settings are loaded
 
@@ -137,6 +140,13 @@ class Settings:
         "weight and makes products 2 to 5 times faster (measured on an H200)",
         choices=("exact", "float16"),
     )
+    expert_cache: str = setting(
+        "",
+        "bytes of a mixture's experts that are held where MLX computes, as 8GiB; the others are "
+        "copied from the file when a token picks them; 0 holds all; unset: what the memory allows, "
+        "if not all fit",
+        is_size=True,
+    )
     thinking_in_history: str = setting(
         "keep",
         "reasoning of earlier replies: keep has it as the model wrote it, so that nothing is "
@@ -196,6 +206,11 @@ class Settings:
 
         requantise, scales = cast(Any, self.requantise), cast(Any, self.quant_scales)
         return LoadedWeightsPolicy(requantise=requantise, scales=scales)
+
+    @property
+    def expert_cache_bytes(self) -> int | None:
+        """None: what the memory allows, if not all experts fit."""
+        return size_bytes(self.expert_cache) if self.expert_cache else None
 
     @property
     def models_dir(self) -> Path:
@@ -295,6 +310,11 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     ]
 
 
+def own_keys() -> Any:
+    """`[keys]` of config.toml as it stands there, unchecked. Raises ConfigError for the file."""
+    return _parsed(config_path()).get("keys", {})
+
+
 def save_state(**changes: Any) -> None:
     """Keep what the app changed, in state.toml; None forgets a key.
 
@@ -327,6 +347,8 @@ def print_config(settings: Settings) -> str:
         else:
             text = tomli_w.dumps({f.name: _toml_value(value)}).strip()
             lines.append(f"{text}  # {source}")
+    if keys := own_keys():
+        lines += ["", tomli_w.dumps({"keys": keys}).strip()]
     return "\n".join(lines) + "\n"
 
 
@@ -345,6 +367,8 @@ Layer = Iterator[tuple[str, Any, str]]
 
 def _from_file(path: Path) -> Layer:
     for name, value in _parsed(path).items():
+        if name in OTHER_TABLES:
+            continue
         with _naming(partial(_place, path, name)):
             checked = _checked(_known(name), value)
         yield name, checked, str(path)

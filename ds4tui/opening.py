@@ -19,6 +19,7 @@ from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.config import Settings
+from ds4tui.engine.device_memory import available_bytes
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.session import CHUNK_STEP
@@ -70,7 +71,7 @@ def open_assistant(
         sight = Sight.of(name, gguf, tokenizer, settings, progress, is_mmproj_binding)
         with sight:
             progress(f"loading {name} ({gguf.file_bytes / 1e6:,.0f} MB)")
-            engine = Engine(lambda: _load(name, gguf, tokenizer, settings, sight))
+            engine = Engine(lambda: _load(name, gguf, tokenizer, settings, sight, progress))
             try:
                 engine.start()
                 engine.wait_ready()
@@ -109,12 +110,18 @@ def open_assistant(
 
 
 def _load(
-    name: str, gguf: GGUFFile, tokenizer: Tokenizer, settings: Settings, sight: Sight
+    name: str,
+    gguf: GGUFFile,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    sight: Sight,
+    progress: Callable[[str], None],
 ) -> LoadedModel:
     """Runs on the engine thread."""
     import mlx.core as mx
 
-    model, images = sight.load(gguf, settings)
+    model, images = sight.load(gguf, settings, progress)
+    experts = model.experts
     disk = _disk(name, gguf, model, settings)
     return LoadedModel(
         name=name,
@@ -122,6 +129,8 @@ def _load(
         tokenizer=tokenizer,
         chunk_sizes=chunk_sizes(settings.prefill_chunk_tokens),
         memory_use=_memory_use(),
+        available_bytes=lambda: available_bytes() - (experts.unfilled_bytes if experts else 0),
+        expert_stats=lambda: experts.stats if experts else None,
         give_back=mx.clear_cache,
         sessions=settings.sessions,
         emptied=Cause.MODEL_CHANGED if _opened and _opened[-1] != name else None,

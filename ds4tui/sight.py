@@ -85,8 +85,11 @@ class Sight:
     def vision(self) -> "Vision | None":
         return self._eyes.vision if self._eyes is not None else None
 
-    def load(self, gguf: GGUFFile, settings: Settings) -> "tuple[Model, HeldImages | None]":
+    def load(
+        self, gguf: GGUFFile, settings: Settings, tell: Callable[[str], None]
+    ) -> "tuple[Model, HeldImages | None]":
         """The text model, and what sees for it, with memory for both. Runs on the engine thread.
+        `tell` as registry.load_model's.
         Raises as registry.load_model, and GGUFError for a named encoder that lacks something."""
         from ds4tui.engine.device_memory import available_bytes
         from ds4tui.engine.holding import required_bytes
@@ -94,17 +97,17 @@ class Sight:
 
         policy = settings.weights_policy()
         if self._eyes is None:
-            return load_model(gguf, settings, policy=policy), None
+            return load_model(gguf, settings, policy=policy, tell=tell), None
         needed_bytes = required_bytes(self._eyes.file, path_for(policy, hybrids=False))
         try:
             left = lambda: available_bytes() - needed_bytes  # noqa: E731
-            model = load_model(gguf, settings, left, policy)
+            model = load_model(gguf, settings, left, policy, tell)
         except OutOfMemory as exc:
             if self._is_named:
                 raise
             reason = f"beside it there is no memory for its image encoder ({exc.message})"
             self._give_up(reason, "Close other programs, or use a smaller context.")
-            return load_model(gguf, settings, policy=policy), None
+            return load_model(gguf, settings, policy=policy, tell=tell), None
         return model, self._held(settings)
 
     def _held(self, settings: Settings) -> "HeldImages | None":

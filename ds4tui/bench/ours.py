@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.cache.timeline import Timeline
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.registry import CONTEXT_TOKENS_ASKED_MIN, load_model
+from ds4tui.engine.paging import LoadWish
 from ds4tui.engine.session import Session
 from ds4tui.errors import UsageError
 
@@ -19,17 +19,12 @@ if TYPE_CHECKING:
     from ds4tui.bench.walk import Leg
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    context_tokens: int
-
-
 class Ours:
     name = "ds4tui"
 
     def __init__(self, gguf: GGUFFile, context_tokens: int) -> None:
         """Raises UsageError if the model's own context is shorter than the walk."""
-        model = load_model(gguf, _Settings(max(context_tokens, CONTEXT_TOKENS_ASKED_MIN)))
+        model = load_model(gguf, LoadWish(max(context_tokens, CONTEXT_TOKENS_ASKED_MIN)))
         if model.context_tokens < context_tokens:
             raise UsageError(
                 f"The walk takes {context_tokens:,} tokens, the model holds "

@@ -147,6 +147,7 @@ class Books:
         jobs = {work.session.number: work.job.job_id for work in at_work}
         return {
             **self._held,
+            "experts": self._pool.expert_stats,
             "disk": self._disk,
             "is_storing": self._is_storing,
             "conversations": self._conversations[:CONVERSATIONS_KEPT],

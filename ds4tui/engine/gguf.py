@@ -5,6 +5,7 @@ through the map when asked for. What a quantised block means comes from the gguf
 Needs no mlx. Instances may be shared by threads: nothing changes after `open` but memos.
 """
 
+import copy
 import math
 import mmap
 import os
@@ -97,6 +98,11 @@ class GGUFFile:
     def close(self) -> None:
         self._parts = None
 
+    def handle(self) -> Self:
+        """Another handle on the same map, closed by itself: for who reads on when this one is
+        closed."""
+        return copy.copy(self)
+
     def _part(self, number: int) -> npt.NDArray[np.uint8]:
         if self._parts is None:
             raise ValueError(f"{self.path.name} is closed")
@@ -155,16 +161,21 @@ class GGUFFile:
             )
         return info
 
-    def dequantised(self, name: str, rows: slice | None = None) -> npt.NDArray[np.float32]:
+    def dequantised(
+        self, name: str, rows: slice | None = None, at: int | None = None
+    ) -> npt.NDArray[np.float32]:
         """A tensor's values, float32, in the tensor's shape.
 
-        `rows` takes only that part of the first axis (of a tensor with two or more axes, step 1).
+        `at` takes one of the first axis (of a tensor with three axes); `rows` only that part of
+        the first axis that is left (of two or more, step 1).
         Needs the result and one small tile of memory. Raises GGUFError for a missing tensor and
         for types that have no dequantisation (whole numbers, intermediate formats).
         """
         self.require_values(name)
         info = self.tensor(name)
         raw, shape = self.raw(name), info.shape
+        if at is not None:
+            raw, shape = raw[at], shape[1:]
         if rows is not None:
             if len(shape) < 2 or rows.step not in (None, 1):
                 raise ValueError(f"rows {rows} of a tensor of shape {shape}")

@@ -126,20 +126,44 @@ def _affine_words(bits: int, group_size: int, short: bool) -> str:
     return f"{bits}-bit groups of {group_size}, scales float{16 if short else 32}"
 
 
+def is_experts(info: TensorInfo) -> bool:
+    """Whether a tensor is matrices stacked along a first axis, one an expert."""
+    return len(info.shape) == 3 and "_exps." in info.name
+
+
 def required_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
     """Memory that loading all tensors takes at its peak: all of them, and the largest twice, but
-    for blocks, which stay where the file is mapped (and count, though the system may drop them)."""
+    for blocks, which stay where the file is mapped (and count, though the system may drop them).
+    Of experts that are not all held it is what is held of them."""
     held = _held(gguf, path)
-    return sum(held) + (0 if path.matrices == "blocks" else max(held, default=0))
+    return sum(held) + _experts_kept(path) + _loaded_twice(held, path)
 
 
 def resident_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
     """What all tensors take once they are loaded."""
-    return sum(_held(gguf, path))
+    return sum(_held(gguf, path)) + _experts_kept(path)
+
+
+def experts_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
+    """What all experts would take."""
+    stacks = (info for info in gguf.tensors.values() if is_experts(info))
+    return sum(matrix_holding(info, path).nbytes for info in stacks)
+
+
+def _loaded_twice(held: list[int], path: "ComputePath") -> int:
+    return 0 if path.matrices == "blocks" else max(held, default=0)
+
+
+def _experts_kept(path: "ComputePath") -> int:
+    """Of experts that are not all held; what the system maps of them it drops when it must."""
+    return 0 if path.experts is None else path.experts.stats.budget_bytes
 
 
 def _held(gguf: GGUFFile, path: "ComputePath") -> list[int]:
+    """Of each tensor that is held whole."""
+    in_part = path.experts is not None or path.is_short
     return [
         (vector_holding(info) if len(info.shape) < 2 else matrix_holding(info, path)).nbytes
         for info in gguf.tensors.values()
+        if not (in_part and is_experts(info))
     ]

@@ -18,6 +18,7 @@ from ds4tui.engine.gguf import GGUFFile, TensorInfo
 from ds4tui.engine.holding import Holding, matrix_holding, required_bytes, vector_holding
 from ds4tui.engine.layers import MatrixSource
 from ds4tui.engine.models.registry import Config, family_of, granted_context, path_for
+from ds4tui.engine.paging import LoadWish, paged_path
 from ds4tui.errors import GGUFError, OutOfMemory
 from ds4tui.kernels.choice import AnyBlock, AnyShape, AnyWeights, ComputePath, WeightSource
 from ds4tui.kernels.decoder import Decoder, Ends
@@ -77,7 +78,12 @@ class Inventory:
         return not self.problem and self.context is not None and self.context.fitting_tokens > 0
 
 
-def inventory(gguf: GGUFFile, policy: LoadedWeightsPolicy = EXACT, asked: int = 0) -> Inventory:
+def inventory(
+    gguf: GGUFFile,
+    policy: LoadedWeightsPolicy = EXACT,
+    asked: int = 0,
+    expert_cache_bytes: int | None = None,
+) -> Inventory:
     """Of this machine, as it is now. `asked`: the setting context_tokens. Raises nothing for a
     file that cannot be run: that is what `problem` is for."""
     path, available = path_for(policy, hybrids=False), available_bytes()
@@ -86,7 +92,8 @@ def inventory(gguf: GGUFFile, policy: LoadedWeightsPolicy = EXACT, asked: int = 
     try:
         family = family_of(gguf)
         config = family.config(gguf)
-        path = path_for(policy, config.is_hybrid)
+        wish = LoadWish(asked, expert_cache_bytes)
+        path = paged_path(gguf, config, path_for(policy, config.is_hybrid), wish, available)
         context, run_by = _context(config, gguf, path, asked, available), config.run_by(path)
         plan = _Plan.of(path)
         model = family.load(config, gguf, plan, max(1, context.fitting_tokens))
@@ -150,7 +157,7 @@ class _Plan(ComputePath):
             return self.linear(weight)
         return _PlannedLinear(self._noted(weight, vector_holding(_info(weight))))
 
-    def stack(self, weight: WeightSource) -> Stack:
+    def stack(self, weight: WeightSource, of_experts: bool) -> Stack:
         return _PlannedStack(self._noted(weight, matrix_holding(_info(weight), self)))
 
     def block(self, weights: AnyWeights, shape: AnyShape) -> AnyBlock:

@@ -12,7 +12,7 @@ from gguf import quants
 from gguf.constants import GGMLQuantizationType
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.holding import requantised_groups
+from ds4tui.engine.holding import is_experts, requantised_groups
 from ds4tui.engine.requantise import RequantiseError, requantised
 from ds4tui.engine.weights import Weight, WeightLoader
 from ds4tui.kernels.choice import ComputePath
@@ -36,6 +36,7 @@ class LayerLoader:
         self._gguf, self._path = gguf, path
         self._weights = WeightLoader(gguf)
         self._vector_bytes = 0
+        self._copied_bytes = 0  # of experts that are not held but copied into a cache
         self._matrix_bytes: dict[str, list[int]] = defaultdict(list)  # by form
         self.requantised: list[RequantiseError] = []
 
@@ -95,8 +96,11 @@ class LayerLoader:
 
     def stack(self, name: str, count: int, out: int, columns: int) -> Stack:
         """The products with the matrices of tensor `name`.weight [count, out, columns]."""
-        stack = self._path.stack(self._source(name, count, out, columns))
+        source = self._source(name, count, out, columns)
+        stack = self._path.stack(source, is_experts(source.info))
         self._count(stack)
+        if self._path.experts is not None and is_experts(source.info):
+            self._copied_bytes += stack.nbytes
         return stack
 
     def vector(self, name: str, size: int, order: Order | None = None) -> mx.array:
@@ -108,7 +112,11 @@ class LayerLoader:
     def _source(self, name: str, *shape: int) -> "MatrixSource":
         weight = self._weights.take(f"{name}.weight", shape)
         self._gguf.require_values(f"{name}.weight")
-        return MatrixSource(self._gguf, weight, self._path.policy, self.requantised.append)
+        return MatrixSource(self._gguf, weight, self._path.policy, self._note)
+
+    def _note(self, error: RequantiseError) -> None:
+        log.info("%s re-quantised to %d bits: %s", error.name, error.bits, error)
+        self.requantised.append(error)
 
     def _count(self, part: Linear | Stack) -> None:
         self._matrix_bytes[part.form].append(part.nbytes)
@@ -118,7 +126,11 @@ class LayerLoader:
 
     @property
     def nbytes(self) -> int:
-        return self._vector_bytes + sum(map(sum, self._matrix_bytes.values()))
+        """Of all that is held; of experts that are copied when they are picked, the most that
+        their cache takes."""
+        every = self._vector_bytes + sum(map(sum, self._matrix_bytes.values()))
+        cache = self._path.experts
+        return every if cache is None else every - self._copied_bytes + cache.stats.budget_bytes
 
     def warn_of_unused(self, *elsewhere: str, left_out: Sequence[str] = ()) -> tuple[str, ...]:
         """Names of tensors that nobody took, which may change what the model means; those named
@@ -167,14 +179,20 @@ class MatrixSource:
         self.info, self.shape, self.ggml_type = weight.info, weight.shape, weight.ggml_type
         self.blocks = weight.blocks
         self.dense = weight.dense
-        self.host_rows = partial(gguf.dequantised, weight.name)
+        self.host_rows = weight.host_rows
+        self._gguf = gguf.handle()  # `at` is asked for when the loading is long over
         self._weight, self._policy, self._tell = weight, policy, tell
+
+    def at(self, place: int) -> "MatrixSource":
+        """Of several matrices along a first axis one, which is taken again and again: nothing is
+        told of it."""
+        weight = Weight(self._gguf, self.info.name, place)
+        return MatrixSource(self._gguf, weight, self._policy, lambda _: None)
 
     def quantised(self) -> QuantisedMatrix | None:
         groups = requantised_groups(self.info, self._policy)
         if groups is None:
             return self._weight.quantised(self._policy.scales)
         matrix, error = requantised(self._weight, *groups)
-        log.info("%s re-quantised to %d bits: %s", self.info.name, error.bits, error)
         self._tell(error)
         return matrix

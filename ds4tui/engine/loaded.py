@@ -11,6 +11,7 @@ from ds4tui.engine import device_memory
 from ds4tui.engine.session import CHUNK_SIZES
 from ds4tui.engine.session import Model as SessionModel
 from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.kernels.expert_cache import ExpertStats
 
 if TYPE_CHECKING:  # a model that sees nothing needs neither Pillow nor encoders
     from ds4tui.engine.vision.held import HeldImages
@@ -35,6 +36,10 @@ def _nothing_kept() -> None:
     pass
 
 
+def _all_held() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """Made by the engine's `load`, on the engine thread.
@@ -42,7 +47,8 @@ class LoadedModel:
     `context_tokens` may be less than the model's own, None is the model's own. `chunk_sizes` are
     the row counts of prefill chunks. `memory_use` gives (active, peak) bytes, of a GPU's
     allocator or of this process, `available_bytes` what a state may still take; `give_back`
-    returns what an allocator keeps of what was freed. `sessions` live states are resident at
+    returns what an allocator keeps of what was freed. `expert_stats`: of experts that are copied
+    on demand, None if all are held. `sessions` live states are resident at
     once. What is put away beside them takes at most `put_away_bytes`; None: what they leave of
     the memory there is (cache/pools.py). `disk` keeps what shall outlive the process; the engine
     closes it; `no_disk` says why there is none though one is wanted. `emptied` is why a
@@ -57,6 +63,7 @@ class LoadedModel:
     memory_use: Callable[[], tuple[int, int]] = field(default=_unknown_use)
     available_bytes: Callable[[], int] = field(default=device_memory.available_bytes)
     give_back: Callable[[], None] = field(default=_nothing_kept)
+    expert_stats: Callable[[], ExpertStats | None] = field(default=_all_held)
     sessions: int = 1
     put_away_bytes: int | None = None
     emptied: Cause | None = None

@@ -8,10 +8,11 @@ import math
 from dataclasses import dataclass
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.holding import matrix_holding, required_bytes, resident_bytes
+from ds4tui.engine.holding import experts_bytes, required_bytes, resident_bytes
 from ds4tui.engine.models.decoder import DecoderConfig
 from ds4tui.engine.models.registry import Config, family_of, granted_context, path_for
 from ds4tui.engine.models.streams import StreamConfig
+from ds4tui.engine.paging import LEFT_OPEN, Paging, PagingSettings, paged_path, paging_of
 from ds4tui.errors import OutOfMemory
 from ds4tui.kernels.block import BlockShape
 from ds4tui.kernels.choice import ComputePath
@@ -36,7 +37,8 @@ class StateBytes:
 class BytesPlan:
     """`weights_bytes` are resident, `experts_bytes` of them those of experts, of which a token
     picks a few; `loading_bytes` is the peak. `longest_tokens`: of context in `memory_bytes`, at
-    most the model's own `own_tokens`; 0 if the weights and a least context do not fit."""
+    most the model's own `own_tokens`; 0 if the weights and a least context do not fit. `paging`:
+    what is held of the experts where not all of them are; None: all."""
 
     weights_bytes: int
     experts_bytes: int
@@ -45,24 +47,32 @@ class BytesPlan:
     own_tokens: int
     memory_bytes: int
     longest_tokens: int
+    paging: Paging | None = None
 
 
-def plan_bytes(gguf: GGUFFile, memory_bytes: int, policy: LoadedWeightsPolicy = EXACT) -> BytesPlan:
+def plan_bytes(
+    gguf: GGUFFile,
+    memory_bytes: int,
+    policy: LoadedWeightsPolicy = EXACT,
+    wish: PagingSettings = LEFT_OPEN,
+) -> BytesPlan:
     """Raises GGUFError for a file that is not read."""
     config: Config = family_of(gguf).config(gguf)
-    path = path_for(policy, config.is_hybrid)
+    whole = path_for(policy, config.is_hybrid)
+    path = paged_path(gguf, config, whole, wish, memory_bytes)
     try:
         longest = granted_context(config, gguf, path, 0, memory_bytes)
     except OutOfMemory:
         longest = 0
     return BytesPlan(
-        weights_bytes=resident_bytes(gguf, path),
-        experts_bytes=_experts_bytes(gguf, path),
+        weights_bytes=resident_bytes(gguf, whole),
+        experts_bytes=experts_bytes(gguf, path),
         loading_bytes=required_bytes(gguf, path),
         state=state_bytes(config, path),
         own_tokens=config.context_tokens,
         memory_bytes=memory_bytes,
         longest_tokens=longest,
+        paging=paging_of(gguf, path),
     )
 
 
@@ -92,9 +102,3 @@ def _of_blocks(config: DecoderConfig, size: int) -> StateBytes:
 
 def _growth(nbytes: int) -> int:
     return math.floor(nbytes / LONG + 0.5)
-
-
-def _experts_bytes(gguf: GGUFFile, path: ComputePath) -> int:
-    """Of matrices that are stacked along a first axis, one an expert."""
-    stacked = (info for info in gguf.tensors.values() if "_exps." in info.name)
-    return sum(matrix_holding(info, path).nbytes for info in stacked)

@@ -21,6 +21,7 @@ from ds4tui.engine.session import Session
 from ds4tui.engine.tripwire import Tripwire
 from ds4tui.errors import OutOfMemory
 from ds4tui.events import Usage
+from ds4tui.kernels.expert_cache import ExpertStats
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +146,11 @@ class Pool:
         )
         if self.images is not None and self._shares_room:
             self.images.budget_bytes = self._pools.embeddings_bytes
+
+    @property
+    def expert_stats(self) -> ExpertStats | None:
+        """Of experts that are copied on demand; None: all are held."""
+        return self._loaded.expert_stats()
 
     @property
     def context_tokens(self) -> int:

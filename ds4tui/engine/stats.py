@@ -7,6 +7,7 @@ from ds4tui.cache.kvconversations import StoredConversation
 from ds4tui.cache.kvtally import DiskStats
 from ds4tui.engine.layout import Run
 from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
+from ds4tui.kernels.expert_cache import ExpertStats
 
 EngineState = Literal["loading", "idle", "prefilling", "decoding", "closed"]
 
@@ -87,6 +88,7 @@ class EngineStats:
     images_bytes: int = 0  # of those vectors
     images_budget_bytes: int = 0
     last_encode_ms: float = 0.0
+    experts: ExpertStats | None = None  # copied on demand; None: all are held
     disk: DiskStats | None = None  # what outlives the process; None: nothing shall
     is_storing: bool = False  # an idle engine still copies or writes what shall go to disk
     conversations: tuple[StoredConversation, ...] = ()  # on disk, the last used first

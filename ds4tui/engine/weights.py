@@ -28,11 +28,12 @@ Floats = npt.NDArray[np.float32]
 
 
 class Weight:
-    """A tensor of a file. Making a form of it reads the map and keeps nothing here."""
+    """A tensor of a file, or of several matrices along a first axis the one `at` a place. Making
+    a form of it reads the map and keeps nothing here."""
 
-    def __init__(self, gguf: GGUFFile, name: str) -> None:
+    def __init__(self, gguf: GGUFFile, name: str, at: int | None = None) -> None:
         """Raises GGUFError if the file has no such tensor."""
-        self._gguf = gguf
+        self._gguf, self._at = gguf, at
         self.info: TensorInfo = gguf.tensor(name)
 
     @property
@@ -42,7 +43,7 @@ class Weight:
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows first: a matrix of y = W x is (out, in)."""
-        return self.info.shape
+        return self.info.shape if self._at is None else self.info.shape[1:]
 
     @property
     def ggml_type(self) -> GGMLQuantizationType:
@@ -50,22 +51,23 @@ class Weight:
 
     def blocks(self) -> Bytes:
         """The file's bytes: a read-only view of the map, [.., out, bytes of a row]."""
-        return self._gguf.raw(self.name)
+        raw = self._gguf.raw(self.name)
+        return raw if self._at is None else raw[self._at]
 
     def host_rows(self, rows: slice) -> Floats:
         """Some rows of a matrix (the first axis of two or more) as float32, a new array."""
-        return self._gguf.dequantised(self.name, rows)
+        return self._gguf.dequantised(self.name, rows, self._at)
 
     def dense(self, dtype: mx.Dtype = mx.float32) -> mx.array:
         """The values as an array of the device, of the tensor's shape, rounded to `dtype`."""
         same = _SAME_BITS.get((self.ggml_type, dtype))
         if same is not None:
-            raw = self._gguf.raw(self.name).view(same)
+            raw = self.blocks().view(same)
             result = mx.array(raw)
             if dtype == mx.bfloat16:  # NumPy has none: it carried the bits as uint16
                 result = result.view(mx.bfloat16)
         elif len(self.shape) < 2:
-            result = mx.array(self._gguf.dequantised(self.name)).astype(dtype)
+            result = mx.array(self._gguf.dequantised(self.name, at=self._at)).astype(dtype)
         else:
             result = mx.concatenate(self._tiles(dtype))
         mx.eval(result)
@@ -93,7 +95,7 @@ class Weight:
         native = NATIVE_FORMS.get(self.ggml_type)
         if native is None or len(self.shape) not in (2, 3):
             return None
-        groups = repacked(self._gguf.raw(self.name), self.ggml_type, TILE_ELEMENTS)
+        groups = repacked(self.blocks(), self.ggml_type, TILE_ELEMENTS)
         if groups is None:
             return None
         rows = self.shape[:-1]

@@ -43,8 +43,10 @@ from ds4tui.kernels.delta import (
     delta_steps,
 )
 from ds4tui.kernels.delta_chunks import delta_chunks
+from ds4tui.kernels.expert_cache import ExpertCache
 from ds4tui.kernels.kda import ChannelRule, kda_chunks
 from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedLinear, QuantisedMatrix
+from ds4tui.kernels.paged_stack import PagedStack
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
 
@@ -66,6 +68,12 @@ class WeightSource(BlockSource, Protocol):
     def quantised(self) -> QuantisedMatrix | None: ...
 
 
+class StackSource(WeightSource, Protocol):
+    """The matrices of experts, one behind the other."""
+
+    def at(self, place: int) -> WeightSource: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ComputePath:
     """How a model is held and run.
@@ -75,6 +83,8 @@ class ComputePath:
     host_blocks: whole blocks run outside of MLX and the state keeps its rows in NumPy; those of
     hybrids do where hybrid_blocks. policy: what the source of a matrix may do where there is no
     exact quantised form. rule: what computes the gated delta rule; the last two for hybrid_blocks.
+    experts: holds those that were copied when a row picked them; None: all are held. is_short: the
+    model is larger than the memory, so that blocks of experts are not read in ahead.
     """
 
     device: Device
@@ -86,6 +96,13 @@ class ComputePath:
     policy: LoadedWeightsPolicy = EXACT
     hybrid_blocks: bool = False
     rule: Rule = "reference"
+    experts: ExpertCache[Linear] | None = None
+    is_short: bool = False
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether MLX holds copies of matrices, which may be made when they are wanted."""
+        return self.matrices in ("dense", "quantised")
 
     def linear(self, weight: WeightSource) -> Linear:
         """`weight` in the form of this path; a matrix with no exact quantised form is dense."""
@@ -105,10 +122,14 @@ class ComputePath:
             return self.linear(weight)
         return DenseLinear(weight.dense(mx.float32))
 
-    def stack(self, weight: WeightSource) -> Stack:
-        """As `linear`, of a tensor [experts, out, in]."""
+    def stack(self, weight: StackSource, of_experts: bool) -> Stack:
+        """As `linear`, of a tensor [matrices, out, in], which may be `of_experts`."""
+        if self.experts is not None and of_experts:
+            count, out, columns = weight.shape
+            shape = (count, out, columns)
+            return PagedStack(shape, lambda at: self.linear(weight.at(at)), self.experts)
         if self.native is not None:
-            return NativeStack(self.native, weight)
+            return NativeStack(self.native, weight, not (self.is_short and of_experts))
         if self.matrices == "host":
             return HostStack.read(weight.shape[0], weight.host_rows)
         matrix = weight.quantised() if self.matrices == "quantised" else None

@@ -188,6 +188,8 @@ class _AssumedPath:
     matrices: str
     activations: _Activations
     policy: Any = field(default=None)
+    experts: None = None
+    is_short: bool = False
 
 
 def assumed_path() -> _AssumedPath:

@@ -22,12 +22,14 @@ def show_plan(settings: Settings, name: str, memory: str | None, as_json: bool, 
     """
     from ds4tui.engine.device_memory import available_bytes
     from ds4tui.engine.gguf import GGUFFile
+    from ds4tui.engine.paging import LoadWish
     from ds4tui.engine.plan import plan_bytes
 
     asked = _asked(memory)
     with GGUFFile.open(resolve_model(name, settings.data_dir)) as gguf:
         memory_bytes = available_bytes() if asked is None else asked
-        plan = plan_bytes(gguf, memory_bytes, settings.weights_policy())
+        wish = LoadWish(expert_cache_bytes=settings.expert_cache_bytes)
+        plan = plan_bytes(gguf, memory_bytes, settings.weights_policy(), wish)
     text = json.dumps(asdict(plan)) if as_json else "\n".join(_lines(plan))
     print(text, file=out)
     return 0
@@ -48,6 +50,8 @@ def _lines(plan: "BytesPlan") -> Iterator[str]:
         f"weights   {megabytes(plan.weights_bytes)}{experts if plan.experts_bytes else ''}; "
         f"loading needs {megabytes(plan.loading_bytes)}"
     )
+    if plan.paging is not None:
+        yield f"experts   {plan.paging.words}"
     yield f"a token   {plan.state.token:,} bytes in layers that keep all rows"
     yield f"snapshot  {plan.state.snapshot:,} bytes"
     if plan.state.slack:

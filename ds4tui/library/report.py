@@ -110,7 +110,7 @@ def report(gguf: "GGUFFile", settings: Settings, measure: bool = False) -> Model
     from ds4tui.library.own_sampling import own_sampling
 
     policy = settings.weights_policy()
-    held = inventory(gguf, policy, settings.context_tokens)
+    held = inventory(gguf, policy, settings.context_tokens, settings.expert_cache_bytes)
     embedding = gguf.tensors.get("token_embd.weight")
     eyes = _vision_part(gguf, settings)
     kinds = [_metadata(gguf, f"tokenizer.ggml.{key}") for key in ("model", "pre")]

@@ -1,7 +1,6 @@
 """The reader, the tokenizer, the model and the session on a tiny model of this machine's making."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,13 +33,6 @@ TEXTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OwnContext:
-    """Settings that ask for the model's own context."""
-
-    context_tokens: int = 0
-
-
 class TinyModel:
     """The file, written when it is first asked for, and what is made of it."""
 
@@ -59,9 +51,10 @@ class TinyModel:
     def model(self) -> "Model":
         from ds4tui.engine.gguf import GGUFFile
         from ds4tui.engine.models.registry import load_model
+        from ds4tui.engine.paging import LEFT_OPEN
 
         with GGUFFile.open(self.path) as gguf:
-            return load_model(gguf, OwnContext())
+            return load_model(gguf, LEFT_OPEN)
 
     @cached_property
     def reference(self) -> "Model":

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ds4tui.selftest.checks import Check, expect
-from ds4tui.selftest.engine_checks import OwnContext, TinyModel
+from ds4tui.selftest.engine_checks import TinyModel
 
 if TYPE_CHECKING:
     from ds4tui.assistant import Assistant
@@ -81,12 +81,13 @@ def _assistant(tiny: TinyModel) -> "Iterator[Assistant]":
     from ds4tui.engine.gguf import GGUFFile
     from ds4tui.engine.loaded import LoadedModel
     from ds4tui.engine.models.registry import load_model
+    from ds4tui.engine.paging import LEFT_OPEN
     from ds4tui.engine.tokenizer import Tokenizer
     from ds4tui.engine.worker import Engine
 
     with GGUFFile.open(tiny.path) as gguf:
         tokenizer = Tokenizer.from_gguf(gguf)
-        engine = Engine(lambda: LoadedModel("tiny", load_model(gguf, OwnContext()), tokenizer))
+        engine = Engine(lambda: LoadedModel("tiny", load_model(gguf, LEFT_OPEN), tokenizer))
         try:
             engine.start()
             engine.wait_ready(ANSWER_S)

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.paging import LoadWish
 from ds4tui.engine.state import HostKVLayer, KVLayer
 from ds4tui.errors import ConfigError, GGUFError, OutOfMemory
 from ds4tui.kernels import choice
@@ -39,9 +40,7 @@ VARIANTS = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    context_tokens: int = 0
+Settings = LoadWish
 
 
 @pytest.fixture(params=["auto", "openblas", "reference"])

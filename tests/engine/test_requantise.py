@@ -11,6 +11,7 @@ from gguf import GGMLQuantizationType as T
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.registry import load_model
+from ds4tui.engine.paging import LEFT_OPEN
 from ds4tui.engine.requantise import (
     SAMPLE_ELEMENTS,
     RequantiseError,
@@ -109,14 +110,10 @@ def test_each_matrix_is_logged_and_the_whole_is_told(
 def test_asking_on_a_cpu_changes_nothing_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Settings:
-        context_tokens = 0
-
-    gguf = write(tmp_path / "m.gguf", Tiny(inner=64), matrices=T.Q8_0)
-    model = load_model(gguf, Settings(), policy=LoadedWeightsPolicy("8"))
+    model = load_model(gguf, LEFT_OPEN, policy=LoadedWeightsPolicy("8"))
     assert any("requantise=8 does nothing here" in r.getMessage() for r in caplog.records)
     assert "re-quantised" not in model.compute_path
-    assert model.compute_path == load_model(gguf, Settings()).compute_path
+    assert model.compute_path == load_model(gguf, LEFT_OPEN).compute_path
 
 
 def test_samples_are_of_every_matrix_and_type_that_could_be_quantised_anew(tmp_path: Path) -> None:

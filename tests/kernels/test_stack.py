@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from ds4tui.kernels import feed_forward
 from ds4tui.kernels.cpu import feed_forward as host_feed_forward
 from ds4tui.kernels.cpu.stack import HostStack
-from ds4tui.kernels.linear import QuantisedMatrix
+from ds4tui.kernels.expert_cache import ExpertCache
+from ds4tui.kernels.linear import DenseLinear, Linear, QuantisedMatrix
+from ds4tui.kernels.paged_stack import PagedStack
 from ds4tui.kernels.stack import DenseStack, QuantisedStack, Stack
 from tests.scale import scaled
 
@@ -31,10 +33,22 @@ def quantised(weights: np.ndarray) -> tuple[Stack, np.ndarray]:
     return QuantisedStack(QuantisedMatrix(*parts, 32, 4), mx.float32), np.asarray(held)
 
 
+def paged(weights: np.ndarray) -> tuple[Stack, np.ndarray]:
+    """One that holds two experts at a time."""
+    count, out, columns = weights.shape
+    cache = ExpertCache[Linear](2 * 4 * out * columns)
+
+    def read(expert: int) -> Linear:
+        return DenseLinear(mx.array(weights[expert]))
+
+    return PagedStack((count, out, columns), read, cache), weights
+
+
 TWINS: dict[str, Callable[[np.ndarray], tuple[Stack, np.ndarray]]] = {
     "dense": dense,
     "host": host,
     "quantised": quantised,
+    "paged": paged,
 }
 
 
@@ -109,3 +123,46 @@ def test_the_likeliest_experts_share_a_row(
         assert set(own.tolist()) == set(np.argsort(-row)[:used].tolist())
         wanted = np.exp(row[own] - row.max())
         np.testing.assert_allclose(part, wanted / wanted.sum(), atol=1e-5)
+
+
+def test_a_paged_stack_reads_what_is_picked_and_keeps_what_fits() -> None:
+    weights = np.random.default_rng(0).standard_normal((5, 8, 32), np.float32)
+    cache, read = ExpertCache[Linear](2 * 4 * 8 * 32), []
+
+    def reading(expert: int) -> Linear:
+        read.append(expert)
+        return DenseLinear(mx.array(weights[expert]))
+
+    stack = PagedStack((5, 8, 32), reading, cache)
+    assert read == [0]  # to see what one takes
+    read.clear()
+    for picks in ([1, 1, 3], [1, 3], [0, 1], [3]):
+        stack(mx.ones((len(picks), 32)), mx.array(np.array(picks, np.uint32)))
+    assert read == [1, 3, 0, 1, 3]
+    assert (cache.stats.hits, cache.stats.misses, cache.stats.evicted) == (2, 5, 3)
+    assert cache.stats.resident_bytes == 2 * 4 * 8 * 32
+    assert "copied when they are picked" in stack.form and stack.nbytes == weights.nbytes
+
+
+def test_a_cache_that_cannot_hold_an_expert_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than the cache has"):
+        PagedStack((2, 8, 32), lambda _: DenseLinear(mx.ones((8, 32))), ExpertCache(8))
+
+
+def test_experts_that_a_paged_stack_lets_go_free_their_memory() -> None:
+    """A product that is not computed yet would hold on to its expert."""
+    each = 4 * 256 * 256
+    cache = ExpertCache[Linear](2 * each)
+
+    def read(expert: int) -> Linear:
+        matrix = mx.full((256, 256), expert, mx.float32)
+        mx.eval(matrix)
+        return DenseLinear(matrix)
+
+    stack = PagedStack((32, 256, 256), read, cache)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    y = stack(mx.ones((32, 256)), mx.arange(32))
+    assert np.array_equal(np.asarray(y)[:, 0], 256.0 * np.arange(32))
+    assert mx.get_peak_memory() - before < 6 * each

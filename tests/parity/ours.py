@@ -1,7 +1,6 @@
 """Our engine on a file: logits of a prompt, evaluated in one go, in chunks or token by token."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,12 @@ import numpy as np
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
+from ds4tui.engine.paging import LoadWish
 
 CHUNK = 16
 
 
-@dataclass(frozen=True)
-class Settings:
-    context_tokens: int = 0
+Settings = LoadWish
 
 
 def load(path: Path) -> Model:

@@ -4,6 +4,8 @@ import pytest
 
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
+from ds4tui.kernels.expert_cache import ExpertStats
+from ds4tui.tui.experts import experts_section
 from ds4tui.tui.panels import (
     PanelView,
     bar,
@@ -197,3 +199,14 @@ def test_the_panel_tells_of_pictures_once_one_was_seen() -> None:
     text = kv_panel(PanelView(seen), 32).plain
     assert "seen      2, last in 4.29 s" in text and "held      1 · 590 kB of 64.0 MB" in text
     assert "by mmproj-of-a-very-long-name-Q…" in text
+
+
+def test_experts_that_are_copied_on_demand_have_a_section() -> None:
+    experts = ExpertStats(8_000_000_000, 6_000_000_000, 400, 300, 100, 7, 2_000_000_000, 4000.0)
+    text = experts_section(EngineStats(experts=experts), 40)
+    assert text is not None
+    for words in ("6.0 GB of 8.0 GB", "75% of 400", "2.0 GB at 500 MB/s", "let go"):
+        assert words in text.plain
+    fresh = experts_section(EngineStats(experts=ExpertStats(8_000_000_000)), 40)
+    assert fresh is not None and "%" not in fresh.plain
+    assert experts_section(EngineStats(), 40) is None

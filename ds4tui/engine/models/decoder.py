@@ -91,6 +91,7 @@ class DecoderModel:
         self._decoder = _decoder(loader, config, path, self._embedding)
         self.unused_tensors = loader.warn_of_unused(ROPE_FACTORS, left_out=_left_out(config))
         self.weights_policy = path.policy
+        self.experts = path.experts
         self.weights_bytes = loader.nbytes
         self.compute_path = loader.words(config.run_by(path))
 

@@ -22,16 +22,16 @@ from ds4tui.engine.models.qwen4exp import qwen4exp
 from ds4tui.engine.models.qwen35 import qwen35, qwen35moe
 from ds4tui.engine.models.rows import Rows
 from ds4tui.engine.models.streams import StreamModel
+from ds4tui.engine.paging import CONTEXT_TOKENS_MIN, paged_path, paging_of
 from ds4tui.engine.state import ModelState
 from ds4tui.errors import ConfigError, GGUFError
 from ds4tui.kernels import choice
 from ds4tui.kernels.choice import ComputePath
+from ds4tui.kernels.expert_cache import ExpertCache
+from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.policy import EXACT, LoadedWeightsPolicy
 
 log = logging.getLogger(__name__)
-
-# A context that memory cuts below this is of no use: better to say so at the start.
-CONTEXT_TOKENS_MIN = 512
 
 # What people may ask for: with less not even a template's own words and a short reply fit.
 CONTEXT_TOKENS_ASKED_MIN = 64
@@ -47,6 +47,7 @@ class Model(Protocol):
     compute_path: str  # in words: device, form of the matrices, what multiplies them
     weights_policy: LoadedWeightsPolicy  # two models of one file differ if their policies do
     unused_tensors: tuple[str, ...]  # of the file
+    experts: ExpertCache[Linear] | None  # where they are copied on demand; None: all are held
 
     def new_state(self) -> ModelState: ...
     def forward(self, rows: Rows, state: ModelState) -> mx.array | None:
@@ -76,6 +77,10 @@ class LoadSettings(Protocol):
     @property
     def context_tokens(self) -> int:
         """0: the model's own, or what fits the memory."""
+
+    @property
+    def expert_cache_bytes(self) -> int | None:
+        """Of experts that are copied on demand; None: as the memory asks for; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,9 @@ def load_model(
     settings: LoadSettings,
     available_bytes: Callable[[], int] = device_memory.available_bytes,
     policy: LoadedWeightsPolicy = EXACT,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Model:
-    """Load the weights of `gguf`.
+    """Load the weights of `gguf`. `tell` gets words, before loading, if they do not all fit.
 
     Raises GGUFError for an architecture or variant that is not read, or a file that lacks
     something; ConfigError for a context too small to be of use; OutOfMemory, before anything
@@ -124,7 +130,13 @@ def load_model(
     if policy.requantise != "off" and path.matrices != "quantised":
         log.warning("requantise=%s does nothing here: %s", policy.requantise, path.words)
     _check_asked(gguf, config.context_tokens, settings.context_tokens)
-    context = granted_context(config, gguf, path, settings.context_tokens, available_bytes())
+    available = available_bytes()
+    path = paged_path(gguf, config, path, settings, available)
+    context = granted_context(config, gguf, path, settings.context_tokens, available)
+    paging = paging_of(gguf, path)
+    if paging is not None:
+        log.warning("%s is %s", gguf.path.name, paging.words)
+        tell(f"{gguf.path.name} is {paging.words}")
     model = family.load(config, gguf, path, context)
     log.info(
         "loaded %s: architecture=%s context=%d compute=%s",

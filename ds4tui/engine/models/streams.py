@@ -164,6 +164,7 @@ class StreamModel:
         self._decoder = _decoder(loader, config, path, self._embedding)
         self.unused_tensors = loader.warn_of_unused(left_out=config.left_out)
         self.weights_policy = path.policy
+        self.experts = path.experts
         self.weights_bytes = loader.nbytes
         self.compute_path = loader.words(config.run_by(path))
 

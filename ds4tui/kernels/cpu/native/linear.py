@@ -70,8 +70,8 @@ class NativeLinear(Linear):
 class NativeStack(Stack):
     """The same for the matrices of experts, one behind the other."""
 
-    def __init__(self, kernels: Kernels, source: BlockSource) -> None:
-        blocks, kind, self.form = _held(kernels, source)
+    def __init__(self, kernels: Kernels, source: BlockSource, reads_ahead: bool = True) -> None:
+        blocks, kind, self.form = _held(kernels, source, reads_ahead)
         count, out, columns = source.shape
         super().__init__((count, out, columns), blocks.nbytes)
         self._kernels, self._blocks = kernels, blocks
@@ -104,12 +104,16 @@ def native_stack(stack: Stack) -> NativeStack:
     return stack
 
 
-def _held(kernels: Kernels, source: BlockSource) -> tuple[Bytes, GGMLQuantizationType, str]:
-    """The bytes of a tensor, their type, and both in words."""
+def _held(
+    kernels: Kernels, source: BlockSource, reads_ahead: bool = True
+) -> tuple[Bytes, GGMLQuantizationType, str]:
+    """The bytes of a tensor, their type, and both in words. With `reads_ahead` the system is
+    asked for the whole of it now."""
     kind = source.ggml_type
     if kind in BLOCK_TYPES:
         blocks = source.blocks()
-        kernels.will_need(blocks)
+        if reads_ahead:
+            kernels.will_need(blocks)
         return blocks, kind, f"{kind.name} blocks of the file"
     values = source.host_rows(slice(0, source.shape[0]))
     return values.view(np.uint8), GGMLQuantizationType.F32, f"float32, read from {kind.name}"
