@@ -110,6 +110,7 @@ def test_each_matrix_is_logged_and_the_whole_is_told(
 def test_asking_on_a_cpu_changes_nothing_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    gguf = write(tmp_path / "m.gguf", Tiny(inner=64), matrices=T.Q8_0)
     model = load_model(gguf, LEFT_OPEN, policy=LoadedWeightsPolicy("8"))
     assert any("requantise=8 does nothing here" in r.getMessage() for r in caplog.records)
     assert "re-quantised" not in model.compute_path
