@@ -13,6 +13,7 @@ from gguf.constants import GGMLQuantizationType
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.holding import is_experts, requantised_groups
+from ds4tui.engine.repack import Groups
 from ds4tui.engine.requantise import RequantiseError, requantised
 from ds4tui.engine.weights import Weight, WeightLoader
 from ds4tui.kernels.choice import ComputePath
@@ -182,6 +183,12 @@ class MatrixSource:
         self.host_rows = weight.host_rows
         self._gguf = gguf.handle()  # `at` is asked for when the loading is long over
         self._weight, self._policy, self._tell = weight, policy, tell
+        self._unpacked: Groups | None = None
+
+    def unpack(self) -> None:
+        """Do ahead what `quantised` does before it needs the device; on any thread."""
+        if requantised_groups(self.info, self._policy) is None:
+            self._unpacked = self._weight.groups()
 
     def at(self, place: int) -> "MatrixSource":
         """Of several matrices along a first axis one, which is taken again and again: nothing is
@@ -192,7 +199,7 @@ class MatrixSource:
     def quantised(self) -> QuantisedMatrix | None:
         groups = requantised_groups(self.info, self._policy)
         if groups is None:
-            return self._weight.quantised(self._policy.scales)
+            return self._weight.quantised(self._policy.scales, self._unpacked)
         matrix, error = requantised(self._weight, *groups)
         self._tell(error)
         return matrix

@@ -17,7 +17,7 @@ from gguf.constants import GGMLQuantizationType
 from ds4tui.engine.gguf import TILE_ELEMENTS, GGUFFile
 from ds4tui.engine.gguf_cursor import shown
 from ds4tui.engine.gguf_format import TensorInfo
-from ds4tui.engine.repack import NATIVE_FORMS, repacked
+from ds4tui.engine.repack import NATIVE_FORMS, Groups, repacked
 from ds4tui.engine.stopping import check_stopped
 from ds4tui.errors import GGUFError
 from ds4tui.kernels.linear import QuantisedMatrix
@@ -84,21 +84,26 @@ class Weight:
             tiles.append(tile)
         return tiles
 
-    def quantised(self, scales: Scales = "exact") -> QuantisedMatrix | None:
+    def groups(self) -> Groups | None:
+        """The blocks as groups of MLX's quantised forms, in NumPy; None where there is no exact
+        form: other types, other than two or three axes, and scales that the form cannot hold
+        (repack.py)."""
+        if self.ggml_type not in NATIVE_FORMS or len(self.shape) not in (2, 3):
+            return None
+        return repacked(self.blocks(), self.ggml_type, TILE_ELEMENTS)
+
+    def quantised(
+        self, scales: Scales = "exact", groups: Groups | None = None
+    ) -> QuantisedMatrix | None:
         """The matrix (or the matrices along a first axis) in one of MLX's quantised forms: with
         exact scales (float32) equal to the file's values bit by bit, but for the sign of zeros.
-        With float16 they are rounded, unless one would leave its range.
-
-        None where there is no exact form: other types, other than two or three axes, and scales
-        that the form cannot hold (repack.py).
+        With float16 they are rounded, unless one would leave its range. `groups` are this
+        weight's own, if they were made before. None where there are none.
         """
-        native = NATIVE_FORMS.get(self.ggml_type)
-        if native is None or len(self.shape) not in (2, 3):
-            return None
-        groups = repacked(self.blocks(), self.ggml_type, TILE_ELEMENTS)
+        groups = groups or self.groups()
         if groups is None:
             return None
-        rows = self.shape[:-1]
+        native, rows = NATIVE_FORMS[self.ggml_type], self.shape[:-1]
         matrix = QuantisedMatrix(
             packed=mx.array(groups.values.reshape(*rows, -1).view(np.uint32)),
             scales=mx.array(groups.scales.reshape(*rows, -1)),

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Protocol, cast
 
 import mlx.core as mx
@@ -68,10 +69,15 @@ class WeightSource(BlockSource, Protocol):
     def quantised(self) -> QuantisedMatrix | None: ...
 
 
+class PartSource(WeightSource, Protocol):
+    def unpack(self) -> None:
+        """Do ahead what `quantised` does before it needs the device."""
+
+
 class StackSource(WeightSource, Protocol):
     """The matrices of experts, one behind the other."""
 
-    def at(self, place: int) -> WeightSource: ...
+    def at(self, place: int) -> PartSource: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +132,8 @@ class ComputePath:
         """As `linear`, of a tensor [matrices, out, in], which may be `of_experts`."""
         if self.experts is not None and of_experts:
             count, out, columns = weight.shape
-            shape = (count, out, columns)
-            return PagedStack(shape, lambda at: self.linear(weight.at(at)), self.experts)
+            source = partial(_Expert, self, weight)
+            return PagedStack((count, out, columns), source, self.experts)
         if self.native is not None:
             return NativeStack(self.native, weight, not (self.is_short and of_experts))
         if self.matrices == "host":
@@ -212,6 +218,20 @@ class ComputePath:
             unit = "whole blocks" if self.host_blocks else "matrix products"
             return f"{unit} through NumPy's OpenBLAS on {workers().threads} threads"
         return "MLX reference" if self.attention == "reference" else "MLX"
+
+
+class _Expert:
+    """One of many matrices, held as `path` holds single ones."""
+
+    def __init__(self, path: ComputePath, stack: StackSource, place: int) -> None:
+        self._path, self._source = path, stack.at(place)
+
+    def unpack(self) -> None:
+        if self._path.matrices == "quantised":
+            self._source.unpack()
+
+    def linear(self) -> Linear:
+        return self._path.linear(self._source)
 
 
 _ATTENTION: dict[Attention, Attend] = {

@@ -53,6 +53,9 @@ class ExpertCache(Generic[H]):
         """What it may yet take."""
         return max(0, self.stats.budget_bytes - self.stats.resident_bytes)
 
+    def holds(self, key: Hashable) -> bool:
+        return key in self._held
+
     def get(
         self, key: Hashable, nbytes: int, read: Callable[[], H], let_go: Callable[[], None]
     ) -> H:

@@ -1,6 +1,7 @@
 """Products with one of many matrices: every twin that this machine can run, against float64."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 import numpy as np
@@ -33,15 +34,29 @@ def quantised(weights: np.ndarray) -> tuple[Stack, np.ndarray]:
     return QuantisedStack(QuantisedMatrix(*parts, 32, 4), mx.float32), np.asarray(held)
 
 
+@dataclass
+class Expert:
+    """As one in a file; `journal` gets what is done with it."""
+
+    matrix: np.ndarray
+    journal: list[str] = field(default_factory=list)
+
+    def unpack(self) -> None:
+        self.journal.append("unpacked")
+
+    def linear(self) -> Linear:
+        self.journal.append("made")
+        matrix = mx.array(self.matrix)
+        mx.eval(matrix)
+        return DenseLinear(matrix)
+
+
 def paged(weights: np.ndarray) -> tuple[Stack, np.ndarray]:
     """One that holds two experts at a time."""
     count, out, columns = weights.shape
     cache = ExpertCache[Linear](2 * 4 * out * columns)
 
-    def read(expert: int) -> Linear:
-        return DenseLinear(mx.array(weights[expert]))
-
-    return PagedStack((count, out, columns), read, cache), weights
+    return PagedStack((count, out, columns), lambda e: Expert(weights[e]), cache), weights
 
 
 TWINS: dict[str, Callable[[np.ndarray], tuple[Stack, np.ndarray]]] = {
@@ -127,26 +142,41 @@ def test_the_likeliest_experts_share_a_row(
 
 def test_a_paged_stack_reads_what_is_picked_and_keeps_what_fits() -> None:
     weights = np.random.default_rng(0).standard_normal((5, 8, 32), np.float32)
-    cache, read = ExpertCache[Linear](2 * 4 * 8 * 32), []
+    cache, sources = ExpertCache[Linear](2 * 4 * 8 * 32), list[tuple[int, Expert]]()
 
-    def reading(expert: int) -> Linear:
-        read.append(expert)
-        return DenseLinear(mx.array(weights[expert]))
+    def source(expert: int) -> Expert:
+        sources.append((expert, Expert(weights[expert])))
+        return sources[-1][1]
 
-    stack = PagedStack((5, 8, 32), reading, cache)
-    assert read == [0]  # to see what one takes
-    read.clear()
+    stack = PagedStack((5, 8, 32), source, cache)
+    assert [e for e, _ in sources] == [0]  # to see what one takes
+    sources.clear()
     for picks in ([1, 1, 3], [1, 3], [0, 1], [3]):
         stack(mx.ones((len(picks), 32)), mx.array(np.array(picks, np.uint32)))
-    assert read == [1, 3, 0, 1, 3]
+    assert [e for e, _ in sources] == [1, 3, 0, 1, 3]
+    journals = [source.journal for _, source in sources]
+    # Expert 1 was held when it was picked for the third time, and had to go for expert 0.
+    assert journals == [["unpacked", "made"]] * 3 + [["made"]] + [["unpacked", "made"]]
     assert (cache.stats.hits, cache.stats.misses, cache.stats.evicted) == (2, 5, 3)
     assert cache.stats.resident_bytes == 2 * 4 * 8 * 32
     assert "copied when they are picked" in stack.form and stack.nbytes == weights.nbytes
 
 
+def test_an_error_of_a_reader_reaches_the_product() -> None:
+    class Broken(Expert):
+        def unpack(self) -> None:
+            raise OSError("the disk is gone")
+
+    stack = PagedStack(
+        (2, 8, 32), lambda _: Broken(np.ones((8, 32), np.float32)), ExpertCache(2 * 4 * 8 * 32)
+    )
+    with pytest.raises(OSError, match="the disk is gone"):
+        stack(mx.ones((1, 32)), mx.array(np.array([1], np.uint32)))
+
+
 def test_a_cache_that_cannot_hold_an_expert_is_refused() -> None:
     with pytest.raises(ValueError, match="more than the cache has"):
-        PagedStack((2, 8, 32), lambda _: DenseLinear(mx.ones((8, 32))), ExpertCache(8))
+        PagedStack((2, 8, 32), lambda _: Expert(np.ones((8, 32), np.float32)), ExpertCache(8))
 
 
 def test_experts_that_a_paged_stack_lets_go_free_their_memory() -> None:
@@ -154,12 +184,10 @@ def test_experts_that_a_paged_stack_lets_go_free_their_memory() -> None:
     each = 4 * 256 * 256
     cache = ExpertCache[Linear](2 * each)
 
-    def read(expert: int) -> Linear:
-        matrix = mx.full((256, 256), expert, mx.float32)
-        mx.eval(matrix)
-        return DenseLinear(matrix)
+    def source(expert: int) -> Expert:
+        return Expert(np.full((256, 256), expert, np.float32))
 
-    stack = PagedStack((32, 256, 256), read, cache)
+    stack = PagedStack((32, 256, 256), source, cache)
     mx.clear_cache()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
