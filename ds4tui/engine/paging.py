@@ -62,12 +62,14 @@ class Paging:
 
     @property
     def words(self) -> str:
-        where = "in a cache" if self.held_bytes else "where the system keeps them"
-        held = f"{_mib(self.held_bytes)} of " if self.held_bytes else ""
+        whole = _mib(self.all_bytes)
+        if self.held_bytes:
+            held = f"of {whole} of experts {_mib(self.held_bytes)} are held"
+        else:
+            held = f"{whole} of experts are more than the memory; the system keeps what fits"
         return (
-            f"larger than the memory: {held}{_mib(self.all_bytes)} of experts are held {where}, "
-            f"others are read from the file when they are picked; a token picks "
-            f"{_mib(self.picked_bytes)}, and a chunk of a prompt may pick all of them"
+            f"{held}, others are read from the file when they are picked: a token picks "
+            f"{_mib(self.picked_bytes)}, a chunk of a prompt up to all of them"
         )
 
 

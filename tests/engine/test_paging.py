@@ -182,7 +182,7 @@ def test_blocks_of_the_file_are_left_to_the_system(
     short = load_model(mixture, LoadWish(512), lambda: fits - 1)
     stacks = [info for info in mixture.tensors.values() if is_experts(info)]
     assert sum(asked) == everything - sum(info.nbytes for info in stacks)
-    assert short.experts is None and "where the system keeps them" in caplog.text
+    assert short.experts is None and "the system keeps what fits" in caplog.text
     np.testing.assert_array_equal(walk(short, (8, 1)), walk(whole, (8, 1)))
     caplog.clear()
     load_model(mixture, LoadWish(512, 1000), lambda: fits)

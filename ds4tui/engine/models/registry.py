@@ -135,8 +135,8 @@ def load_model(
     context = granted_context(config, gguf, path, settings.context_tokens, available)
     paging = paging_of(gguf, path)
     if paging is not None:
-        log.warning("%s is %s", gguf.path.name, paging.words)
-        tell(f"{gguf.path.name} is {paging.words}")
+        log.warning("%s: %s", gguf.path.name, paging.words)
+        tell(paging.words)
     model = family.load(config, gguf, path, context)
     log.info(
         "loaded %s: architecture=%s context=%d compute=%s",
