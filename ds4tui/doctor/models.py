@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ds4tui.cache.memory import MemoryPlan, plan_memory
 from ds4tui.config import Settings
 from ds4tui.doctor.findings import Finding, Level
 from ds4tui.errors import Ds4Error, ModelError, ModelNotFound
 from ds4tui.library import screens
 from ds4tui.library.catalogue import CATALOGUE
+from ds4tui.library.fitting import Fit, fit_of
 from ds4tui.library.headers import ARCHITECTURES, Facts, read_facts
 from ds4tui.library.listing import Listing, Row, gigabytes, list_models, megabytes
 from ds4tui.library.resolve import catalogued_path, display_name, resolve_model
@@ -72,15 +72,15 @@ def _health(row: Row, settings: Settings, available_bytes: int, is_chosen: bool)
     except (Ds4Error, OSError) as exc:
         text, hint = (exc.message, exc.hint) if isinstance(exc, Ds4Error) else (str(exc), "")
         return Finding(bad, f"{name}: {text}", hint, about | {"problem": text})
-    plan = _plan(row.facts, settings, available_bytes)
-    about |= _planned(plan)
+    fit = fit_of(row.facts, available_bytes, settings.context_tokens)
+    about |= _planned(fit)
     if not sees and row.vision_part is not None and not is_chosen:
         sees = row.vision_part.name
     about["image_encoder"] = sees or None
-    text = f"{name}: {_header_words(row.facts)}; {_plan_words(plan, row.facts)}"
+    text = f"{name}: {_header_words(row.facts)}; {_plan_words(fit, row.facts)}"
     text += f"; sees pictures with {sees}" if sees else ""
     text += f", which {screens.limits_of(screens.MMPROJ)}" if sees == screens.MMPROJ.name else ""
-    if plan is not None and not plan.fits:
+    if fit is not None and not fit.plan.fits:
         return Finding(
             "BAD" if is_chosen else "note",
             text,
@@ -126,15 +126,6 @@ def _opened(path: Path, settings: Settings, is_chosen: bool) -> tuple[str, str]:
     return doubts, sees
 
 
-def _plan(facts: Facts, settings: Settings, available_bytes: int) -> MemoryPlan | None:
-    own = facts.context_tokens
-    if not own:
-        return None
-    wanted = min(settings.context_tokens or own, own)
-    per_token, fixed = facts.kv_bytes_per_token, facts.kv_fixed_bytes
-    return plan_memory(available_bytes, facts.weights_bytes, per_token, wanted, fixed)
-
-
 def _header_words(facts: Facts) -> str:
     return (
         f"{facts.architecture}, {facts.quantisation}, {facts.parameters / 1e6:,.0f} M parameters, "
@@ -142,9 +133,17 @@ def _header_words(facts: Facts) -> str:
     )
 
 
-def _plan_words(plan: MemoryPlan | None, facts: Facts) -> str:
-    if plan is None:
+def _plan_words(fit: Fit | None, facts: Facts) -> str:
+    if fit is None:
         return "the file does not say its context"
+    plan = fit.plan
+    if fit.is_in_part:
+        return (
+            f"fits with experts read from the file as they are picked, and at most "
+            f"{plan.context_tokens:,} of {plan.wanted_tokens:,} tokens: weights "
+            f"{megabytes(facts.resident_bytes)}, at least {megabytes(facts.paged_bytes)} of them "
+            f"held, {gigabytes(plan.available_bytes)} available"
+        )
     weights = megabytes(facts.resident_bytes)
     if plan.weights_bytes > facts.resident_bytes:
         weights += f" ({megabytes(plan.weights_bytes)} while they are loaded)"
@@ -163,11 +162,13 @@ def _facts(facts: Facts) -> dict[str, Any]:
     return {name: getattr(facts, name) for name in Facts.__dataclass_fields__}
 
 
-def _planned(plan: MemoryPlan | None) -> dict[str, Any]:
-    if plan is None:
+def _planned(fit: Fit | None) -> dict[str, Any]:
+    if fit is None:
         return {"fits": None, "fitting_context_tokens": None, "needed_bytes": None}
+    plan = fit.plan
     return {
         "fits": plan.fits,
+        "experts_in_part": fit.is_in_part,
         "fitting_context_tokens": plan.context_tokens,
         "needed_bytes": plan.needed_bytes,
         "available_bytes": plan.available_bytes,

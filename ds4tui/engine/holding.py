@@ -150,6 +150,16 @@ def experts_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
     return sum(matrix_holding(info, path).nbytes for info in stacks)
 
 
+def picked_bytes(gguf: GGUFFile, path: "ComputePath") -> int:
+    """What a token picks of all experts, as they are held."""
+    used = gguf.key(".expert_used_count", int, 1)
+    stacks = [info for info in gguf.tensors.values() if is_experts(info)]
+    return sum(
+        matrix_holding(info, path).nbytes * min(used, info.shape[0]) // info.shape[0]
+        for info in stacks
+    )
+
+
 def _loaded_twice(held: list[int], path: "ComputePath") -> int:
     return 0 if path.matrices == "blocks" else max(held, default=0)
 

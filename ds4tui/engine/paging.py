@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.holding import experts_bytes, is_experts, matrix_holding, required_bytes
+from ds4tui.engine.holding import experts_bytes, is_experts, picked_bytes, required_bytes
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.expert_cache import ExpertCache
 
@@ -135,16 +135,6 @@ def _with_cache(gguf: GGUFFile, path: ComputePath, budget_bytes: int) -> Compute
     if budget > budget_bytes:
         log.warning("expert_cache is raised to %s, which a token picks", _mib(budget))
     return replace(path, experts=ExpertCache(budget))
-
-
-def picked_bytes(gguf: GGUFFile, path: ComputePath) -> int:
-    """What a token picks of all experts, as they are held."""
-    used = gguf.key(".expert_used_count", int, 1)
-    stacks = [info for info in gguf.tensors.values() if is_experts(info)]
-    return sum(
-        matrix_holding(info, path).nbytes * min(used, info.shape[0]) // info.shape[0]
-        for info in stacks
-    )
 
 
 def _mib(nbytes: int) -> str:

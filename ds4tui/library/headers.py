@@ -6,7 +6,7 @@ machine: as `engine/holding.py` counts for the path that `kernels/choice.py` wou
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -45,6 +45,8 @@ class Facts:
     kv_bytes_per_token: int
     kv_fixed_bytes: int = 0
     width: int = 0  # numbers in the vector of a token
+    # As weights_bytes, of experts only what a token picks; 0: all are held, or there are none.
+    paged_bytes: int = 0
 
     @property
     def is_read(self) -> bool:
@@ -76,7 +78,18 @@ def read_facts(path: Path) -> Facts:
             + recurrent * _recurrent_bytes(gguf)
             + _ngram_bytes(gguf),
             width=_number(gguf, ".embedding_length"),
+            paged_bytes=_paged_bytes(gguf, path_taken),
         )
+
+
+def _paged_bytes(gguf: "GGUFFile", path: "ComputePath") -> int:
+    from ds4tui.engine.holding import experts_bytes, picked_bytes, required_bytes
+
+    experts = experts_bytes(gguf, path)
+    if not experts or path.matrices == "host":
+        return 0
+    others = required_bytes(gguf, cast("ComputePath", replace(assumed_path(), is_short=True)))
+    return others + picked_bytes(gguf, path)
 
 
 def _row_values(gguf: "GGUFFile") -> int:

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ds4tui.cache.memory import MemoryPlan, available_memory_bytes, plan_memory
+from ds4tui.cache.memory import MemoryPlan, available_memory_bytes
 from ds4tui.errors import ModelError
 from ds4tui.library import places, screens
 from ds4tui.library.catalogue import CATALOGUE
 from ds4tui.library.discover import Found, survey
 from ds4tui.library.eyes import Text, first_fitting, found_for
 from ds4tui.library.facts_cache import FactsCache
+from ds4tui.library.fitting import Fit, fit_of
 from ds4tui.library.headers import Facts
 from ds4tui.library.resolve import catalogued_path, models_dir
 from ds4tui.library.verified import has_changed
@@ -50,9 +51,13 @@ class Row:
     source: str
     path: Path
     facts: Facts | None = None
-    plan: MemoryPlan | None = None
+    fit: Fit | None = None
     vision_part: Path | None = None
     problem: str = ""
+
+    @property
+    def plan(self) -> MemoryPlan | None:
+        return self.fit.plan if self.fit is not None else None
 
     @property
     def vision_limits(self) -> str:
@@ -99,16 +104,8 @@ def _row(model: Found, name: str, available_bytes: int, cache: FactsCache) -> Ro
         return Row(*row, problem=exc.message)
     except OSError as exc:  # gone or torn away meanwhile
         return Row(*row, problem=f"It cannot be read: {exc.strerror or exc}.")
-    plan = None
-    if facts.is_read and facts.context_tokens:
-        plan = plan_memory(
-            available_bytes,
-            facts.weights_bytes,
-            facts.kv_bytes_per_token,
-            facts.context_tokens,
-            facts.kv_fixed_bytes,
-        )
-    return Row(*row, facts, plan, model.vision_part)
+    fit = fit_of(facts, available_bytes) if facts.is_read else None
+    return Row(*row, facts, fit, model.vision_part)
 
 
 def _seeing(row: Row, data_dir: Path) -> Row:
@@ -174,6 +171,9 @@ def fits_words(row: Row) -> str:
     if plan is None:
         facts = row.facts
         return "not read yet" if facts is not None and not facts.is_read else "?"
+    if row.fit is not None and row.fit.is_in_part:
+        least = f"{gigabytes(plan.weights_bytes)} of {gigabytes(plan.available_bytes)}"
+        return f"experts in part, least: {least}"
     numbers = f"{gigabytes(plan.needed_bytes)} of {gigabytes(plan.available_bytes)}"
     if plan.fits_whole:
         return f"yes, {numbers}"
@@ -240,6 +240,7 @@ def _plain(row: Row) -> dict[str, Any]:
     about["architecture_is_read"] = facts.is_read if facts else None
     about["fits"] = plan.fits if plan else None
     about["fits_whole_context"] = plan.fits_whole if plan else None
+    about["experts_in_part"] = row.fit.is_in_part if row.fit else None
     about["fitting_context_tokens"] = plan.context_tokens if plan else None
     about["needed_bytes"] = plan.needed_bytes if plan else None
     about["vision_part"] = str(row.vision_part) if row.vision_part else None

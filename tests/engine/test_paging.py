@@ -9,10 +9,10 @@ import pytest
 
 from ds4tui.engine.disk_identity import model_identity
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.holding import experts_bytes, is_experts, required_bytes
+from ds4tui.engine.holding import experts_bytes, is_experts, picked_bytes, required_bytes
 from ds4tui.engine.models.registry import Config, Model, family_of, load_model, path_for
 from ds4tui.engine.models.rows import Rows
-from ds4tui.engine.paging import LEFT_OPEN, LoadWish, paged_path, paging_of, picked_bytes
+from ds4tui.engine.paging import LEFT_OPEN, LoadWish, paged_path, paging_of
 from ds4tui.errors import OutOfMemory
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.expert_cache import ExpertCache
