@@ -44,7 +44,7 @@ ENGINE = [
     *KV_DISK, "log_level", "data_dir",
 ]  # fmt: skip
 
-USAGE = """ds4tui [-m NAME] [--continue]
+USAGE = """ds4tui [-m NAME] [--continue] [--plain]
        ds4tui -p TEXT [-i IMAGE]... [-m NAME] [--json] [OPTION]...
        ds4tui COMMAND [OPTION]..."""
 
@@ -176,6 +176,8 @@ def build_parser() -> Parser:
     parser.add_argument("--print-config", action="store_true", help="print the settings in force")
     parser.add_argument("--continue", dest="continue_last", action="store_true",
                         help="open the app with the last conversation")  # fmt: skip
+    parser.add_argument("--plain", action="store_true", help="chat in plain lines: for screen "
+                        "readers, pipes and terminals that cannot move the cursor")  # fmt: skip
     _chat_arguments(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="ds4tui")
     for command in COMMANDS:
@@ -293,7 +295,8 @@ def _flag_help(f: Any) -> str:
 
 
 def _refuse_mixture(args: argparse.Namespace, command: Command) -> None:
-    flags = {"prompt": "-p", "image": "-i", "json": "--json", "continue_last": "--continue"}
+    flags = {"prompt": "-p", "image": "-i", "json": "--json", "continue_last": "--continue",
+             "plain": "--plain"}  # fmt: skip
     if command.name == "bench":  # it has a --json of its own
         del flags["json"]
     for name, flag in flags.items():
@@ -304,6 +307,8 @@ def _refuse_mixture(args: argparse.Namespace, command: Command) -> None:
 def _one_shot(settings: Settings, args: argparse.Namespace) -> int:
     if hasattr(args, "continue_last"):
         raise UsageError("--continue opens the app and does not go with -p.")
+    if hasattr(args, "plain"):
+        raise UsageError("--plain is a chat and does not go with -p.")
     with ending_on_interrupt():
         from ds4tui.oneshot import one_shot, piped_stdin
         from ds4tui.opening import open_assistant
@@ -317,10 +322,15 @@ def _open_app(settings: Settings, args: argparse.Namespace) -> int:
     for name in ("image", "json"):
         if hasattr(args, name):
             raise UsageError(f"--{name} goes with -p TEXT.")
+    if hasattr(args, "plain"):
+        from ds4tui.terminal import open_plain
+
+        return open_plain(settings, hasattr(args, "continue_last"))
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "The app needs a terminal for standard input and output.",
-            "For one answer in a pipe: ds4tui -p TEXT (piped text is added to it).",
+            "For one answer in a pipe: ds4tui -p TEXT (piped text is added to it); for a chat: "
+            "ds4tui --plain.",
         )
     from ds4tui.terminal import open_app
 

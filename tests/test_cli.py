@@ -76,7 +76,7 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 def test_the_fixed_names_are_there() -> None:
     parser = build_parser()
     assert set(options(parser)) >= set(
-        "-m --continue -p -i --json --temperature --seed --max-tokens --system --top-p --top-k "
+        "-m --continue --plain -p -i --json --temperature --seed --max-tokens --system --top-p --top-k "
         "--min-p --repetition-penalty --stop --print-config --version".split()
     )
     commands = subparsers(parser)
@@ -101,6 +101,8 @@ def test_the_fixed_names_are_there() -> None:
         (["-i", "a.png"], "--image goes with -p"),
         (["--json"], "--json goes with -p"),
         (["-p", "x", "--continue"], "--continue opens the app"),
+        (["-p", "x", "--plain"], "--plain is a chat"),
+        (["--plain", "models"], "--plain does not go with the command models"),
         (["-p", "x", "models"], "-p does not go with the command models"),
         (["--json", "models"], "--json does not go with the command models"),
         (["serve", "--sessions", "0"], "sessions must be a whole number from 1 to 64"),

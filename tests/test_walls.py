@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "ds4tui"
 WALLS = {
     ("cache", "chat"): {"mlx", "textual", "starlette"},
     ("engine", "kernels"): {"textual", "starlette"},
-    ("tui", "app"): {"mlx", "starlette", "ds4tui.server"},
+    ("tui", "app", "plain"): {"mlx", "starlette", "ds4tui.server"},
     ("server",): {"mlx", "textual", "ds4tui.tui"},
     ("assistant", "pictures"): {"mlx", "textual", "starlette"},
     ("events", "errors"): {"mlx", "numpy", "textual", "starlette"},

@@ -7,7 +7,7 @@ stopped, failed), the answer's last word is in the store when `run` returns.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -81,13 +81,16 @@ class Turn:
         sampling: SamplingParams,
         journal: Journal,
         fork: Fork | None = None,
+        on_event: Callable[[Event], None] = lambda event: None,
     ) -> None:
+        """`on_event` hears each event on the UI loop, before what it says is shown."""
         self.question = question
         self.fork = fork
         self._chat = chat
         self._assistant = assistant
         self._sampling = sampling
         self._journal = journal
+        self._on_event = on_event
         self._inbox = Inbox()
         self._view: AnswerView | None = None
         self._job: Job | None = None
@@ -175,6 +178,7 @@ class Turn:
         shown = ""
         progress = ""
         for event in events:
+            self._on_event(event)
             if isinstance(event, TokenText | ReasoningText):
                 self._ids.extend(event.token_ids)
             if isinstance(event, TokenText):

@@ -44,11 +44,17 @@ SHOW_CURSOR, END_OF_PASTES, END_OF_MOUSE = b"\x1b[?25h", b"\x1b[?2004l", b"\x1b[
 class Terminal:
     """A pseudo-terminal with the app in it."""
 
-    def __init__(self, database: Path, token_delay_s: float) -> None:
+    def __init__(
+        self,
+        database: Path,
+        token_delay_s: float,
+        program: str = PROGRAM,
+        term: str = "xterm-256color",
+    ) -> None:
         self.here, there = pty.openpty()
         os.set_blocking(self.here, False)
-        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "90", "LINES": "30"}
-        command = [sys.executable, "-c", PROGRAM, str(database), str(token_delay_s)]
+        environment = {**os.environ, "TERM": term, "COLUMNS": "90", "LINES": "30"}
+        command = [sys.executable, "-c", program, str(database), str(token_delay_s)]
         self.process = subprocess.Popen(
             command,
             stdin=there,
