@@ -7,7 +7,6 @@ knows MLX, the server or the network.
 
 import logging
 from collections.abc import Iterable
-from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -28,7 +27,7 @@ from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.engine.stats import EngineStats
-from ds4tui.errors import Ds4Error, StoreError
+from ds4tui.errors import Ds4Error, StoreError, UsageError
 from ds4tui.pictures.paths import quoted
 from ds4tui.tui import commands, wording
 from ds4tui.tui.acts import Acts
@@ -43,17 +42,20 @@ from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import NOTHING, Journal
+from ds4tui.tui.keymap import bindings, is_no_key, keymap
 from ds4tui.tui.leaving import SECOND_PRESS_S, Leaving
 from ds4tui.tui.messages import LinkChosen
 from ds4tui.tui.meters import Header, KVPanel, Meter
 from ds4tui.tui.model_slot import ModelSlot
 from ds4tui.tui.models import Models
+from ds4tui.tui.palette import palette
 from ds4tui.tui.panels import PanelView
 from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
 from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.picture import choose_picture
 from ds4tui.tui.server_switch import ServerSwitch
+from ds4tui.tui.shortcuts import Shortcuts
 from ds4tui.tui.terminal_text import harmless
 from ds4tui.tui.themes import keep_theme, known_theme
 
@@ -76,7 +78,7 @@ class Ds4App(App[None], inherit_bindings=False):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_CELLS, "-wide"), (BROAD_CELLS, "-broad")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL_CELLS, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        *commands.bindings(),
+        *bindings(),
         Binding("ctrl+c,super+c", "copy_or_quit", show=False, priority=True),
     ]
 
@@ -92,9 +94,13 @@ class Ds4App(App[None], inherit_bindings=False):
         check_model: CheckModel = lambda name: None,
         way: Way = Way.TEXT,
         agents: Agents | None = None,
+        shortcuts: Shortcuts | None = None,
     ) -> None:
-        """`agents` watches the requests of the server that `start_server` starts."""
+        """`agents` watches the requests of the server that `start_server` starts; `shortcuts` are
+        the keys in force."""
         super().__init__()
+        self.shortcuts = shortcuts or Shortcuts()
+        self.set_keymap(keymap(self.shortcuts))
         self._agents = agents or Agents()
         self._settings = settings
         self._model_name = model_name or settings.model
@@ -140,6 +146,8 @@ class Ds4App(App[None], inherit_bindings=False):
             self._agents.ledger.on_problem = on_this_loop(self._tell_not_kept)
         self.run_worker(self.models.open(self._model_name))
         self.run_worker(self._recall())
+        if self.shortcuts.problems:
+            self.run_worker(self.chat_view.warn(*wording.keys_not_used(self.shortcuts.problems)))
 
     async def _recall(self) -> None:
         """Bring back what the last run left: its draft, its conversation if that is wanted."""
@@ -186,8 +194,13 @@ class Ds4App(App[None], inherit_bindings=False):
     async def take_screenshot(self) -> None:
         await self.chat_view.add_screenshot()
 
-    async def switch_server(self) -> None:
-        if self._server.is_starting:
+    async def switch_server(self, wanted: bool | None = None) -> None:
+        """On, off, or (None) over; without words where it is so already, but for the address."""
+        if wanted is False and not self._server.url:
+            self.notify("The server is off.")
+        elif wanted and self._server.url:
+            self.notify(f"The server is on: {self._server.url}")
+        elif self._server.is_starting:
             self.notify("The server is starting.")
         elif self._server.url:
             await self._server.stop()
@@ -269,29 +282,33 @@ class Ds4App(App[None], inherit_bindings=False):
         return commands.named(str(parameters[0])).is_enabled(self)
 
     def action_command(self, name: str) -> None:
-        self._run_command(commands.named(name), "")
+        self.run_command(commands.named(name), "")
 
     async def action_quit(self) -> None:
         self.quit_app()
 
+    def get_key_display(self, binding: Binding) -> str:
+        return "" if is_no_key(binding.key) else super().get_key_display(binding)
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for command in commands.COMMANDS:
-            if not command.argument and command.is_enabled(self):
-                run = partial(self._run_command, command, "")
-                yield SystemCommand(f"/{command.name}", command.help, run)
+        return palette(self)
 
     @on(ChatView.CommandEntered)
     def _command_entered(self, event: ChatView.CommandEntered) -> None:
-        if self._run_command(event.command, event.argument):
+        if self.run_command(event.command, event.argument):
             self.chat_view.command_ran()
 
-    def _run_command(self, command: Command, argument: str) -> bool:
+    def run_command(self, command: Command, argument: str) -> bool:
         """Whether it runs: some have to wait until nothing is at work."""
         if command.when_idle and (self.is_busy or self._slot.opening):
             doing = "an answer is written" if self.is_busy else "a model is opened"
             self.notify(f"/{command.name} has to wait while {doing}.")
             return False
-        result = command.run(self, argument)
+        try:
+            result = command.run(self, argument)
+        except UsageError as exc:
+            self.run_worker(self.chat_view.tell_error(exc))
+            return False
         if result is not None:
             self.run_worker(self._tell_errors(result))
         return True
@@ -369,7 +386,7 @@ class Ds4App(App[None], inherit_bindings=False):
         screen = self.screen_stack[0]  # which loses its widgets while the app is closed
         is_listed = any(panel.display for panel in screen.query(AgentsView))
         requests = self._agents.requests if is_listed else ()
-        view = PanelView(stats, opening, self._server.url, requests)
+        view = PanelView(stats, opening, self._server.url, requests, self.shortcuts)
         panels = (screen.query(kind) for kind in PANELS)
         for shown in (*screen.query(Meter), *chain.from_iterable(panels)):
             shown.show(view)
@@ -386,7 +403,9 @@ class Ds4App(App[None], inherit_bindings=False):
         """Once for each cause; the panel says it as long as it is so."""
         if stats.tripwire and stats.tripwire_cause not in self._told_causes:
             self._told_causes.add(stats.tripwire_cause)
-            words = wording.tripwire(stats.tripwire, stats.tripwire_cause)
+            words = wording.tripwire(
+                stats.tripwire, stats.tripwire_cause, self.shortcuts.hint("decisions")
+            )
             self.run_worker(self.chat_view.warn(*words))
 
     def _keep_polling(self) -> None:

@@ -578,7 +578,7 @@ async def test_the_panel_stands_beside_wide_chats_and_is_a_strip_in_narrow_ones(
         await on.until(lambda: f"{resident} / 4,096" in on.screen_text().replace("/4", " / 4"))
         await on.press("f2")
         await on.until(lambda: (panel.display, strip.display) == (not is_wide, is_wide))
-        await on.press("ctrl+b")
+        await on.press("f2")
         await on.until(lambda: (panel.display, strip.display) == (is_wide, not is_wide))
 
 

@@ -35,14 +35,20 @@ def settings() -> str:
 
 def keys() -> str:
     from ds4tui.tui.commands import COMMANDS, OTHER_KEYS
+    from ds4tui.tui.shortcuts import OTHER_ACTIONS
 
-    rows = [(shown_keys(c.keys), f"`{c.usage}`", c.help) for c in COMMANDS]
+    rows = [(shown_keys(c.keys), _in_cell(f"`{c.usage}`"), c.help) for c in COMMANDS]
     rows += [(shown_keys(keys.split(", ")), "", words) for keys, words in OTHER_KEYS]
+    rows += [(shown_keys(keys), "", words) for keys, words in OTHER_ACTIONS.values()]
     return table(("key", "command", "what it does"), rows)
 
 
 def shown_keys(keys: Iterable[str]) -> str:
     return ", ".join(f"`{key}`" for key in keys)
+
+
+def _in_cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

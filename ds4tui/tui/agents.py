@@ -21,8 +21,8 @@ from ds4tui.tui.words import (
     short_count,
 )
 
-NO_REQUEST = "No request yet: F4 serves the open model to other programs."
-NO_SERVER = "The server is off: F4 serves the open model to other programs."
+NO_REQUEST = "No request yet: {server} serves the open model to other programs."
+NO_SERVER = "The server is off: {server} serves the open model to other programs."
 
 _TIME_CELLS, _CLIENT_CELLS, _STATE_CELLS, _COUNT_CELLS, _RATE_CELLS = 9, 13, 13, 8, 11
 _STATE_STYLES = {

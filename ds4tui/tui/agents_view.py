@@ -25,6 +25,7 @@ from ds4tui.tui.agents import (
     request_line,
 )
 from ds4tui.tui.panels import PanelView
+from ds4tui.tui.shortcuts import shortcuts_of
 from ds4tui.tui.words import QUIET
 
 
@@ -73,7 +74,8 @@ class AgentsView(Container):
 
     def on_mount(self) -> None:
         self.border_title = agents_title(())
-        self.border_subtitle = "↑↓ choose · Enter opens · Del stops · F6 closes"
+        key = shortcuts_of(self.app).hint("agents")
+        self.border_subtitle = f"↑↓ choose · Enter opens · Del stops · {key} closes"
 
     def focus_list(self) -> None:
         self._list.focus()
@@ -141,7 +143,9 @@ class AgentsView(Container):
     def _explain(self) -> None:
         request = self.chosen
         if request is None:
-            content = Content.styled(NO_REQUEST if self._view.server_url else NO_SERVER, QUIET)
+            words = NO_REQUEST if self._view.server_url else NO_SERVER
+            server = shortcuts_of(self.app).hint("server")
+            content = Content.styled(words.format(server=server), QUIET)
         else:
             content = request_detail(request, self._scroll.scrollable_content_region.width)
         if self._explained is None or not content.is_same(self._explained):

@@ -36,6 +36,7 @@ from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import Fork, OpenChat
 from ds4tui.tui.panels import usage_words
 from ds4tui.tui.prompt import Prompt
+from ds4tui.tui.shortcuts import shortcuts_of
 from ds4tui.tui.transcript import Transcript
 from ds4tui.tui.turn import Turn, TurnEnd
 from ds4tui.tui.words import left_out_words
@@ -452,7 +453,8 @@ class ChatView(Vertical):
             self.run_worker(self._take_in())
         elif not self.chat.is_told_of_branch:  # once: agents ask often
             self.chat.is_told_of_branch = True
-            self.notify(wording.BESIDE, timeout=TOLD_S)
+            key = shortcuts_of(self.app).hint("agents")
+            self.notify(wording.beside(key), timeout=TOLD_S)
 
     async def _look(self) -> None:
         if not self.is_busy:

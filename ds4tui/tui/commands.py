@@ -1,16 +1,14 @@
 """The one table of commands: slash completion, palette, keys, footer and help are read off it.
 
 A command's `run` is handed a CommandHost (the app) and the text after the command's name.
+Nothing here knows Textual: the keys become bindings in keymap.py.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from textual.binding import Binding
-from textual.content import Content
-
-from ds4tui.tui.words import HEADING, QUIET
+from ds4tui.errors import UsageError
 
 if TYPE_CHECKING:
     from ds4tui.tui.acts import Acts
@@ -34,7 +32,7 @@ class CommandHost(Protocol):
     def new_chat(self) -> Any: ...
     def add_picture(self, paths: str) -> Any: ...
     def take_screenshot(self) -> Any: ...
-    def switch_server(self) -> Any: ...
+    def switch_server(self, wanted: bool | None = None) -> Any: ...
     def switch_panel(self) -> Any: ...
     def switch_decisions(self) -> Any: ...
     def switch_disk(self) -> Any: ...
@@ -46,14 +44,16 @@ class CommandHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`argument` names what may follow the name; `footer` is the label in the footer, "" hides
-    it. `when_idle`: refused while an answer is written, because it would change under it."""
+    """`argument` names what may follow the name, `choices` list it with what each does ("" stands
+    for none). `footer` is the label in the footer, "" hides it. `when_idle`: refused while an
+    answer is written, because it would change under it."""
 
     name: str
     help: str
     run: Callable[[CommandHost, str], Any]
     keys: tuple[str, ...] = ()
     argument: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
     footer: str = ""
     aliases: tuple[str, ...] = ()
     when_idle: bool = False
@@ -61,7 +61,30 @@ class Command:
 
     @property
     def usage(self) -> str:
-        return f"/{self.name} {self.argument}".rstrip()
+        words = "|".join(word for word, _ in self.choices if word)
+        return f"/{self.name} {self.argument or (words and f'[{words}]')}".rstrip()
+
+    @property
+    def takes_argument(self) -> bool:
+        return bool(self.argument or self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A command as it may be entered: with one of its choices, or (argument "") as it stands."""
+
+    command: Command
+    argument: str = ""
+    is_choice: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"/{self.command.name} {self.argument}".rstrip()
+
+    @property
+    def help(self) -> str:
+        told = dict(self.command.choices) if self.is_choice else {}
+        return told.get(self.argument, self.command.help)
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -94,7 +117,7 @@ COMMANDS: tuple[Command, ...] = (
         "panel",
         "show or hide the KV panel",
         lambda host, text: host.switch_panel(),
-        keys=("f2", "ctrl+b"),
+        keys=("f2",),
         footer="Panel",
     ),
     Command(
@@ -131,11 +154,17 @@ COMMANDS: tuple[Command, ...] = (
         aliases=("requests",),
     ),
     Command(
-        "serve",
+        "server",
         "switch the HTTP server on or off",
-        lambda host, text: host.switch_server(),
+        lambda host, text: host.switch_server(_switch("server", text)),
         keys=("f4",),
+        choices=(
+            ("", "switch the HTTP server on or off"),
+            ("on", "serve the open model to other programs"),
+            ("off", "stop the HTTP server"),
+        ),
         footer="Server",
+        aliases=("serve",),
     ),
     Command(
         "system",
@@ -247,7 +276,6 @@ OTHER_KEYS: tuple[tuple[str, str], ...] = (
     ("tab", "complete a /command, or move the focus"),
     ("shift+up, shift+down", "in the decisions: scroll the chosen one's details"),
     ("enter, delete", "in the agents: open the chosen request's conversation, stop the request"),
-    ("ctrl+p", "command palette"),
     ("ctrl+c", "copy what is selected; twice: quit"),
 )
 
@@ -279,42 +307,37 @@ def completions(text: str) -> tuple[Command, ...]:
     )
 
 
-def bindings() -> list[Binding]:
-    """The keys of all commands, for the app. The prompt has the focus nearly always and uses
-    some of these keys itself, hence priority."""
-    return [
-        Binding(
-            ",".join(command.keys),
-            f"command('{command.name}')",
-            command.footer or command.name,
-            show=bool(command.footer),
-            priority=True,
-            tooltip=command.help,
-            id=command.name,
-        )
+def offered(text: str) -> tuple[Completion, ...]:
+    """What completes `text`: a command's name, then, behind a space, what it may be told."""
+    name, space, begun = text.partition(" ")
+    if not space:
+        return tuple(map(Completion, completions(text)))
+    known = parse(name)
+    command = known[0] if known else None
+    if command is None or any(c.isspace() for c in begun):
+        return ()
+    return tuple(
+        Completion(command, word, is_choice=True)
+        for word, _ in command.choices
+        if word.startswith(begun.lower())
+    )
+
+
+def entries() -> tuple[Completion, ...]:
+    """Everything that can be chosen in a list: each choice of a command stands for itself."""
+    return tuple(
+        Completion(command, word, is_choice=bool(command.choices))
         for command in COMMANDS
-        if command.keys
-    ]
+        for word in [word for word, _ in command.choices] or [""]
+    )
 
 
 def named(name: str) -> Command:
     return next(c for c in COMMANDS if c.name == name)
 
 
-def help_content() -> Content:
-    """The help screen's text."""
-    rows = [(c.usage, ", ".join(c.keys), c.help) for c in COMMANDS]
-    usage_width = max(len(usage) for usage, _, _ in rows) + 2
-    keys_width = max(len(keys) for _, keys, _ in rows) + 2
-    other_width = max(len(keys) for keys, _ in OTHER_KEYS) + 2
-    lines = [Content.styled("Commands", HEADING)]
-    for usage, keys, words in rows:
-        lines.append(
-            Content.assemble(
-                (usage.ljust(usage_width), "bold"), (keys.ljust(keys_width), QUIET), words
-            )
-        )
-    lines += [Content(""), Content.styled("Keys", HEADING)]
-    for keys, words in OTHER_KEYS:
-        lines.append(Content.assemble((keys.ljust(other_width), "bold"), words))
-    return Content("\n").join(lines)
+def _switch(name: str, text: str) -> bool | None:
+    """Of `on`, `off` and nothing. Raises UsageError."""
+    if text.lower() not in ("", "on", "off"):
+        raise UsageError(f"/{name} takes on or off, not {text[:40]!r}.")
+    return {"on": True, "off": False}.get(text.lower())

@@ -60,8 +60,8 @@ class Completing:
             self._choose_path()
         elif key == "tab":
             chosen = self._list.chosen
-            if chosen is not None and chosen.command is not None:
-                self._prompt.put(f"/{chosen.command.name} ")
+            if chosen is not None and chosen.completion is not None:
+                self._prompt.put(f"{chosen.completion.text} ")
         else:
             return self._choose_command(text)
         return ""
@@ -77,12 +77,14 @@ class Completing:
             self._run_worker(self._attaching.begun(self._attaching.read_mention(chosen.mention)))
 
     def _choose_command(self, text: str) -> str:
-        command = self._list.command_for(text)
-        if command is None:
+        chosen = self._list.completion_for(text)
+        if chosen is None:
             return text
-        if command.argument:
-            self._prompt.give_back(f"/{command.name} ")
+        is_whole = text[1:].lower() in (chosen.command.name, *chosen.command.aliases)
+        is_run = is_whole and bool(chosen.command.choices)  # its other choices are seen while typed
+        if chosen.command.takes_argument and not chosen.is_choice and not is_run:
+            self._prompt.give_back(f"{chosen.text} ")
         else:
-            self._enter(command, "", text)
+            self._enter(chosen.command, chosen.argument, text)
         self.show()
         return ""

@@ -7,17 +7,24 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from ds4tui.pictures.paths import quoted
-from ds4tui.tui.commands import Command, completions
+from ds4tui.tui.commands import Command, Completion, offered
+from ds4tui.tui.shortcuts import shortcuts_of, spelled_all
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import QUIET
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A line of the list: a command, or the path of a picture or of a folder ("/" at its end)."""
+    """A line of the list: a command with its `keys` in words, or the path of a picture or of a
+    folder ("/" at its end)."""
 
-    command: Command | None = None
+    completion: Completion | None = None
+    keys: str = ""
     path: str = ""
+
+    @property
+    def command(self) -> Command | None:
+        return self.completion.command if self.completion else None
 
     @property
     def is_folder(self) -> bool:
@@ -30,11 +37,12 @@ class Choice:
         return written.removesuffix('"') if self.is_folder else written
 
     def line(self) -> Content:
-        if self.command is None:
+        if self.completion is None:
             return Content(one_line(self.path))
-        keys = f"  {', '.join(self.command.keys)}" if self.command.keys else ""
-        usage = self.command.usage.ljust(16)
-        return Content.assemble((usage, "bold"), self.command.help, (keys, QUIET))
+        told = self.completion
+        usage = (told.text if told.is_choice else told.command.usage).ljust(16)
+        keys = "" if told.argument else self.keys
+        return Content.assemble((usage, "bold"), (f" {keys.ljust(8)} ", QUIET), told.help)
 
 
 class CompletionList(OptionList, can_focus=False):
@@ -47,7 +55,7 @@ class CompletionList(OptionList, can_focus=False):
 
     def offer_commands(self, text: str) -> bool:
         """Show what completes `text`; whether there is anything."""
-        return self._offer(tuple(map(Choice, completions(text))))
+        return self._offer(self._commands(text))
 
     def offer_paths(self, paths: tuple[str, ...]) -> bool:
         return self._offer(tuple(Choice(path=path) for path in paths))
@@ -66,12 +74,18 @@ class CompletionList(OptionList, can_focus=False):
             return None
         return self._choices[self.highlighted]
 
-    def command_for(self, text: str) -> Command | None:
+    def completion_for(self, text: str) -> Completion | None:
         """What is chosen for `text`, which may be newer or older than what is listed."""
-        found = completions(text)
-        if self.chosen is not None and tuple(map(Choice, found)) == self._choices:
-            return self.chosen.command
-        return found[0] if found else None
+        found = self._commands(text)
+        if self.chosen is not None and found == self._choices:
+            return self.chosen.completion
+        return found[0].completion if found else None
+
+    def _commands(self, text: str) -> tuple[Choice, ...]:
+        shortcuts = shortcuts_of(self.app)
+        return tuple(
+            Choice(each, spelled_all(shortcuts.of(each.command.name))) for each in offered(text)
+        )
 
     def _offer(self, found: tuple[Choice, ...]) -> bool:
         if found != self._choices:

@@ -19,6 +19,7 @@ from textual.widgets.option_list import Option
 from ds4tui.events import Decision
 from ds4tui.tui.decisions import decision_detail, decision_line, list_head
 from ds4tui.tui.panels import PanelView
+from ds4tui.tui.shortcuts import shortcuts_of
 from ds4tui.tui.words import QUIET
 
 NOTHING_YET = "No decision yet: each question, and each request over HTTP, brings one."
@@ -56,7 +57,8 @@ class DecisionsView(Container):
 
     def on_mount(self) -> None:
         self.border_title = "Decisions"
-        self.border_subtitle = "↑↓ choose · Shift+↑↓ scroll · F3 closes"
+        key = shortcuts_of(self.app).hint("decisions")
+        self.border_subtitle = f"↑↓ choose · Shift+↑↓ scroll · {key} closes"
         self._explain()
 
     def focus_list(self) -> None:

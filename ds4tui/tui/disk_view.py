@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from ds4tui.tui.disk import disk_panel
 from ds4tui.tui.panels import PanelView
+from ds4tui.tui.shortcuts import shortcuts_of
 
 
 class DiskView(VerticalScroll):
@@ -35,7 +36,8 @@ class DiskView(VerticalScroll):
 
     def on_mount(self) -> None:
         self.border_title = "Disk"
-        self.border_subtitle = "↑↓ scroll · F5 or Esc closes"
+        key = shortcuts_of(self.app).hint("disk")
+        self.border_subtitle = f"↑↓ scroll · {key} or Esc closes"
 
     def focus_list(self) -> None:
         self.focus()

@@ -4,7 +4,7 @@ No widget, no clock, no state: the same stats give the same content, so a panel 
 when its content differs, and every line can be tested as a value.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from textual.content import Content
@@ -14,6 +14,7 @@ from ds4tui.assistant import ModelInfo
 from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Decision, EncodingProgress, PrefillProgress, Usage
 from ds4tui.tui.disk import disk_rows
+from ds4tui.tui.experts import experts_section
 from ds4tui.tui.held import (
     held_section,
     notes_section,
@@ -23,6 +24,7 @@ from ds4tui.tui.held import (
     tripwire_section,
 )
 from ds4tui.tui.layout_map import COMMON_MARK
+from ds4tui.tui.shortcuts import Shortcuts
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import (
     HEADING,
@@ -49,6 +51,7 @@ class PanelView:
     opening: str = ""  # what the opening of a model does right now
     server_url: str = ""  # "" while the server is off
     requests: tuple[AgentRequest, ...] = ()  # of other programs, newest first, if they are shown
+    shortcuts: Shortcuts = field(default_factory=Shortcuts)
 
 
 # Words
@@ -179,12 +182,13 @@ def kv_panel(view: PanelView, width: int) -> Content:
             sessions_section(stats, width),
             held_section(stats, width),
             pictures_section(stats, width),
+            experts_section(stats, width),
             disk_rows(stats),
             notes_section(stats),
             _speed_section(stats, width),
             _totals_section(stats),
         ]
-    sections += [_engine_section(view), _server_section(view.server_url)]
+    sections += [_engine_section(view), _server_section(view)]
     return Content("\n\n").join(s for s in sections if s is not None)
 
 
@@ -254,10 +258,11 @@ def _engine_section(view: PanelView) -> Content:
     return section("Engine", *lines)
 
 
-def _server_section(url: str) -> Content:
-    if url:
-        return section("Server", Content.styled(url, "$text-success"))
-    return section("Server", Content.styled("off, F4 turns it on", QUIET))
+def _server_section(view: PanelView) -> Content:
+    if view.server_url:
+        return section("Server", Content.styled(view.server_url, "$text-success"))
+    how = f"off, {view.shortcuts.hint('server')} turns it on"
+    return section("Server", Content.styled(how, QUIET))
 
 
 def status_strip(view: PanelView, width: int) -> Content:

@@ -27,6 +27,7 @@ from ds4tui.tui.graphics import Way
 from ds4tui.tui.messages import Answer, Notice, PictureQuestion, Question
 from ds4tui.tui.panels import stored_usage_words
 from ds4tui.tui.shelf import TokensOf
+from ds4tui.tui.shortcuts import Shortcuts, shortcuts_of
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import HEADING, QUIET, cut
 
@@ -138,7 +139,7 @@ class Transcript(VerticalScroll):
         super().__init__(id=id)
         self._tokens_of: TokensOf = lambda size: None
         self._way = way
-        self._welcome = Static(welcome_content(), id="welcome")
+        self._welcome = Static("", id="welcome")
         self._entries: list[Entry] = []
         self._first = 0  # index of the first mounted entry
         self._earlier = Earlier(id="earlier")
@@ -152,6 +153,7 @@ class Transcript(VerticalScroll):
             yield self._earlier
 
     def on_mount(self) -> None:
+        self.offer_sample(False)
         self._show_earlier()
         self.anchor()
 
@@ -165,7 +167,7 @@ class Transcript(VerticalScroll):
 
     def offer_sample(self, is_offered: bool) -> None:
         """Whether an empty chat tells how to try a picture."""
-        self._welcome.update(welcome_content(is_offered))
+        self._welcome.update(welcome_content(shortcuts_of(self.app), is_offered))
 
     async def show(self, stored: list[StoredMessage]) -> None:
         """Replace everything by a loaded conversation, its end at once and plain; `enrich`
@@ -372,22 +374,23 @@ class Transcript(VerticalScroll):
             self.post_message(self.Followed(is_at_end))
 
 
-def welcome_content(has_sample: bool = False) -> Content:
+def welcome_content(shortcuts: Shortcuts, has_sample: bool = False) -> Content:
     """What an empty chat shows; `has_sample`: the model that is open sees pictures."""
     tips = (
         ("Enter", "sends"),
-        ("Esc", "stops an answer, also while the prompt is read"),
+        (shortcuts.hint("stop"), "stops an answer, also while the prompt is read"),
         ("/", "lists the commands"),
-        ("F2", "shows what the KV cache holds"),
-        ("F3", "tells why each prompt cost what it did"),
-        ("F4", "serves this model to other programs"),
+        (shortcuts.hint("panel"), "shows what the KV cache holds"),
+        (shortcuts.hint("decisions"), "tells why each prompt cost what it did"),
+        (shortcuts.hint("server"), "serves this model to other programs"),
     )
     lines = [
         Content.styled("ds4tui", HEADING),
         Content.styled("never computes a token twice without saying why", QUIET),
         Content(""),
     ]
-    lines += [Content.assemble((key.rjust(6), "bold"), f"  {words}") for key, words in tips]
+    cells = max(6, *(len(key) for key, _ in tips))
+    lines += [Content.assemble((key.rjust(cells), "bold"), f"  {words}") for key, words in tips]
     if has_sample:
         sample = (f"/image {SAMPLE_NAME}", "bold")
         lines += [

@@ -21,10 +21,6 @@ NO_BRANCHES = "This conversation has one branch. /regen and /edit make others."
 EARLIER_STAYS = "There is no other answer; the conversation is what it was."
 NO_CONVERSATION = "There is no conversation to continue yet."
 
-BESIDE = (
-    "An agent goes on from an earlier message of this conversation; its branch is kept beside "
-    "what is shown. F6 lists what agents do."
-)
 BUSY_HERE = "An answer is written here; the agent's conversation can be opened after it."
 ANOTHER_BRANCH = "This conversation went on from an earlier message: that branch is shown now."
 
@@ -201,11 +197,23 @@ def agent_at_work(name: str) -> str:
     return f"An agent's request is at work; /model {name} again stops it and opens {name}."
 
 
-def tripwire(words: str, cause: str) -> Words:
+def keys_not_used(problems: tuple[str, ...]) -> Words:
+    """Of `[keys]` in config.toml."""
+    return "The keys of config.toml are not used; the usual ones hold.", "\n".join(problems)
+
+
+def beside(key: str) -> str:
+    return (
+        "An agent goes on from an earlier message of this conversation; its branch is kept beside "
+        f"what is shown. {key} lists what agents do."
+    )
+
+
+def tripwire(words: str, cause: str, key: str = "/decisions") -> Words:
     """Many requests and no reuse, in the engine's words, and what helps against its cause."""
     told = advice(cause)
     what = " ".join(filter(None, (told.meaning, told.help))) if told else ""
-    return f"{words}.", f"{what} F3 shows each decision.".strip()
+    return f"{words}.", f"{what} {key} shows each decision.".strip()
 
 
 def system_prompt(system: str) -> Words:

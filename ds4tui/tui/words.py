@@ -4,6 +4,7 @@ Pure functions; nothing here knows the engine.
 """
 
 import time
+from collections.abc import Sequence
 
 from textual.content import Content
 
@@ -74,6 +75,16 @@ def hanging_row(label: str, value: Content, width: int) -> Content:
     first, *more = value.wrap(max(1, width - LABEL_CHARS)) or [Content("")]
     lines = [Content.assemble((label.ljust(LABEL_CHARS), QUIET), first)]
     return Content("\n").join([*lines, *(Content.assemble(" " * LABEL_CHARS, m) for m in more)])
+
+
+def hanging(head: Sequence[tuple[str, str]], words: Content, indent: int, width: int) -> Content:
+    """`head` in its styles, then `words` whose further lines begin below their first. A head that
+    is longer than `indent` has a line of its own."""
+    first, *more = words.wrap(max(1, width - indent)) or [Content("")]
+    fits = sum(len(text) for text, _ in head) <= indent
+    lines = [Content.assemble(*head, first)] if fits else [Content.assemble(*head)]
+    below = more if fits else [first, *more]
+    return Content("\n").join([*lines, *(Content.assemble(" " * indent, each) for each in below)])
 
 
 def cut(text: str, width: int) -> str:

@@ -20,6 +20,7 @@ from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.messages import Answer, Notice, Question
 from ds4tui.tui.prompt import Prompt
+from ds4tui.tui.shortcuts import Shortcuts
 from ds4tui.tui.transcript import Transcript
 from tests.fakes import FakeAssistant
 
@@ -129,6 +130,7 @@ async def running(
     is_open: bool = True,
     way: Way = Way.TEXT,
     agents: Agents | None = None,
+    shortcuts: Shortcuts | None = None,
     **flags: Any,
 ) -> AsyncIterator[Driver]:
     """The app with `assistant` as the model that every name opens; `flags` are settings."""
@@ -145,6 +147,7 @@ async def running(
         check_model=check_model,
         way=way,
         agents=agents,
+        shortcuts=shortcuts,
     )
     try:
         async with app.run_test(size=size, tooltips=True, notifications=True) as pilot:

@@ -23,7 +23,7 @@ def view(on: Driver) -> AgentsView:
 async def test_without_a_server_it_says_how_to_have_one() -> None:
     async with running() as on:
         await on.press("f6")
-        await on.until(lambda: NO_SERVER in on.screen_text())
+        await on.until(lambda: NO_SERVER.format(server="F4") in on.screen_text())
         await on.press("f3")
         await on.until(lambda: not view(on).display, "the decisions take its place")
         assert on.app.screen_stack[0].query_one(DecisionsView).display
@@ -38,7 +38,7 @@ async def test_without_a_server_it_says_how_to_have_one() -> None:
 async def test_requests_are_listed_with_what_became_of_them(size: tuple[int, int]) -> None:
     async with shared(FakeAssistant(numbered()), size=size) as on:
         await on.press("f6")
-        await on.until(lambda: NO_REQUEST in on.screen_text())
+        await on.until(lambda: NO_REQUEST.format(server="F4") in on.screen_text())
         await on.say("one")
         await on.until(lambda: "opencode" in on.screen_text(), "it is listed")
         await on.until(lambda: " done " in on.screen_text(), "it is done")

@@ -364,7 +364,7 @@ async def test_another_model_counts_anew_and_one_that_sees_nothing_refuses(shot:
     async with running(open_model=lambda name, progress: models[name]) as on:
         await paste(on, str(shot))
         await until_prompt(on, f"{LABEL} ")
-        on.app.run_worker(on.app.open_named_model("blind"))
+        on.app.run_worker(on.app.models.change_to("blind"))
         await until_prompt(on, "[shot.png 100x50] ")
         await on.until(lambda: on.app._slot.assistant is models["blind"])
         await on.type("what?")

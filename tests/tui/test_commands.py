@@ -3,13 +3,17 @@ import pytest
 from ds4tui.tui.commands import (
     COMMANDS,
     OTHER_KEYS,
-    bindings,
+    Completion,
     completions,
-    help_content,
+    entries,
     named,
+    offered,
     parse,
 )
+from ds4tui.tui.keymap import bindings
 from ds4tui.tui.prompt import NEWLINE_KEYS, SCROLL_KEYS
+from ds4tui.tui.screens.help import help_content
+from ds4tui.tui.shortcuts import OTHER_ACTIONS, Shortcuts, spelled
 
 
 def test_names_aliases_and_keys_are_unique() -> None:
@@ -19,11 +23,13 @@ def test_names_aliases_and_keys_are_unique() -> None:
 
 
 def test_help_and_bindings_come_from_the_table() -> None:
-    text = help_content().plain
+    text = help_content(Shortcuts(), 200).plain
     for command in COMMANDS:
         assert command.usage in text and command.help in text
-        assert all(key in text for key in command.keys)
-    assert {b.key for b in bindings()} == {",".join(c.keys) for c in COMMANDS if c.keys}
+        assert all(spelled(key) in text for key in command.keys)
+    bound = {b.key for b in bindings() if not b.key.startswith("no_key")}
+    usual = [c.keys for c in COMMANDS if c.keys] + [keys for keys, _ in OTHER_ACTIONS.values()]
+    assert bound == set(map(",".join, usual))
     told = {key for keys, _ in OTHER_KEYS for key in keys.split(", ")}
     assert set(SCROLL_KEYS) <= told and set(NEWLINE_KEYS) <= told
 
@@ -60,8 +66,34 @@ def test_what_is_a_command_line(text: str, found: tuple[str | None, str, str] | 
 
 def test_completions_narrow_while_a_name_is_typed() -> None:
     assert completions("/") == COMMANDS
-    found = [named(name) for name in ("stop", "screenshot", "serve", "system")]
+    found = [named(name) for name in ("stop", "screenshot", "server", "system")]
     assert completions("/s") == tuple(found)
     assert completions("/CONT") == (named("resume"),)
     for text in ("", "x", "/new ", "/zzz", "a/new"):
         assert completions(text) == ()
+
+
+@pytest.mark.parametrize("width", [40, 60, 72])
+def test_help_fits_its_width_and_hangs_its_lines(width: int) -> None:
+    lines = help_content(Shortcuts(), width).plain.split("\n")
+    assert max(map(len, lines)) <= width
+    (at,) = (n for n, line in enumerate(lines) if line.startswith("/decisions"))
+    begin = lines[at].index("show or hide the decisions"[:4])
+    assert lines[at + 1][:begin].strip() == "" and lines[at + 1][begin] != " "
+
+
+def test_what_a_command_may_be_told_is_offered_behind_its_name() -> None:
+    server = named("server")
+    words = ["", "on", "off"]
+    assert offered("/server ") == tuple(Completion(server, w, is_choice=True) for w in words)
+    assert [each.text for each in offered("/SERVE o")] == ["/server on", "/server off"]
+    assert [each.help for each in offered("/server of")] == ["stop the HTTP server"]
+    assert offered("/ser") == (Completion(server),)
+    for text in ("/server on ", "/model ", "/nonsense ", "server ", " /server "):
+        assert offered(text) == ()
+
+
+def test_every_command_can_be_chosen_in_a_list_with_each_thing_it_may_be_told() -> None:
+    listed = [(each.command.name, each.argument) for each in entries()]
+    assert {name for name, _ in listed} == {c.name for c in COMMANDS}
+    assert len(listed) == len(set(listed)) and ("server", "off") in listed
