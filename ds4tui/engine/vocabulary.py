@@ -30,7 +30,9 @@ _CONTROL_KINDS = (TokenType.CONTROL, TokenType.UNKNOWN)
 # text is never shown; they are user-defined here, as most files have it.
 SHOWN_MARKS = frozenset(
     "<think> </think> <tool_call> </tool_call> <tool_response> </tool_response> "
-    "<arg_key> </arg_key> <arg_value> </arg_value> ｜DSML｜".split()
+    "<arg_key> </arg_key> <arg_value> </arg_value> ｜DSML｜ <｜tool▁calls▁begin｜> "
+    "<｜tool▁call▁begin｜> <｜tool▁sep｜> <｜tool▁call▁end｜> <｜tool▁calls▁end｜> "
+    '<|tool_call> <tool_call|> <|"|> <|channel> <channel|>'.split()
 )
 
 # What other kinds of tokenizers are called by those who made them.

@@ -154,6 +154,9 @@ def test_marks_inside_replies_are_shown_even_if_a_file_calls_them_control(tmp_pa
     made = tokenizer_of(tmp_path, ("<tool_call>", CONTROL), ("</think>", CONTROL), ("<x>", CONTROL))
     assert dict(made.control_texts) == {"<x>": 259}
     assert made.decode([257, 120, 258, 259]) == "<tool_call>x</think>"
+    marks = ("<｜tool▁sep｜>", "<｜tool▁calls▁end｜>", "<|tool_call>", "<channel|>", '<|"|>')
+    made = tokenizer_of(tmp_path, *((mark, CONTROL) for mark in marks))
+    assert made.decode(range(257, 262)) == "".join(marks) and not made.control_texts
 
 
 def test_end_ids_are_what_the_file_names_and_known_control_tokens(tmp_path: Path) -> None:
