@@ -25,7 +25,7 @@ from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.reply_reader import ReplyReader
 from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
-from ds4tui.chat.toolcalls import openings, parser_of
+from ds4tui.chat.toolcalls import marks, parser_of
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
@@ -235,7 +235,7 @@ class Assistant:
 
     def _without_calls(self, sampling: SamplingParams) -> SamplingParams:
         known = self.format.tokenizer.user_defined_texts
-        markers = [known[text] for text in openings(self.format.tool_syntax) if text in known]
+        markers = [known[text] for text in marks(self.format.tool_syntax) if text in known]
         never = tuple((marker, _NEVER) for marker in markers)
         return replace(sampling, logit_bias=(*sampling.logit_bias, *never))
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 from ds4tui.chat.messages import Image, Message, Tool, ToolCall
 from ds4tui.chat.template import ChatTemplate
-from ds4tui.chat.turns import Content, Forms, for_forms, tool_values, turn_values, typed
+from ds4tui.chat.turns import (
+    TOLD_AS,
+    Content,
+    Forms,
+    for_forms,
+    tool_values,
+    turn_values,
+    typed,
+)
 from ds4tui.errors import TemplateError
 
 _log = logging.getLogger(__name__)
@@ -34,8 +42,13 @@ _PLACES = ((6,), (0, 0, 6), (13,), (6, 6, 13))
 _SYNTAXES = (
     ("hermes", re.compile(r'<tool_call>\s*\{\s*"name":\s*"zqtool"')),
     ("qwen-xml", re.compile(r"<function=zqtool>\s*<parameter=zqkey>")),
+    ("glm-5", re.compile(r"<tool_call>zqtool<arg_key>zqkey</arg_key>")),
     ("glm", re.compile(r"<tool_call>\s*zqtool\s*<arg_key>zqkey</arg_key>")),
-    ("dsml", re.compile(r'<｜DSML｜invoke name="zqtool">\s*<｜DSML｜parameter name="zqkey"')),
+    ("dsml-v4", re.compile(r'<｜DSML｜tool_calls>\s*<｜DSML｜invoke name="zqtool">')),
+    ("dsml", re.compile(r'<｜DSML｜ ?invoke name="zqtool">\s*<｜DSML｜ ?parameter name="zqkey"')),
+    ("deepseek-v3", re.compile(r"function<｜tool▁sep｜>zqtool\s*```json\s*\{")),
+    ("deepseek-v3.1", re.compile(r"zqtool<｜tool▁sep｜>\s*\{")),
+    ("gemma", re.compile(r'<\|tool_call>call:zqtool\{zqkey:<\|"\|>zqvalue')),
     ("llama3", re.compile(r'\{\s*"name":\s*"zqtool",\s*"parameters":\s*\{')),
 )
 
@@ -54,6 +67,12 @@ class Abilities:
     thinking_switch: bool
     switch_in_opening: bool
     reasoning: bool
+
+    @property
+    def calls_without_tools(self) -> bool:
+        """Whether the template writes calls as its model does, although not what tools there
+        are."""
+        return self.tool_syntax in TOLD_AS
 
 
 def probe(template: ChatTemplate) -> Abilities:
@@ -103,12 +122,16 @@ def _call_forms(template: ChatTemplate, forms: Forms) -> tuple[Forms, str]:
     """The forms in which a call comes out with its arguments, and what comes out."""
     conversation = [_USER, _CALLING, _RESULT]
     for arguments_text in (False, True):
+        found: list[tuple[Forms, str]] = []
         for empty in ("", None):
             tried = replace(forms, arguments_text=arguments_text, empty_content=empty)
             rendered = _render(template, conversation, tried, tools=(_TOOL,))
             # In single quotes or escaped the arguments are those of another form.
             if "zqvalue" in rendered and not re.search(r"""'zqkey'|\\"zqkey""", rendered):
-                return tried, rendered
+                found.append((tried, rendered))
+        if found:
+            # The longer one has a reply without a word behind the calls.
+            return min(found, key=lambda each: len(each[1]))
     return replace(forms, calls=False), ""
 
 

@@ -110,7 +110,7 @@ class ChatFormat:
         self._jinja = ChatTemplate(template, _variables(tokenizer))
         self.abilities = probe(self._jinja)
         openers = self._turn_openers()
-        self.stop_token_ids = tokenizer.end_ids | openers
+        self.stop_token_ids = tokenizer.end_ids | openers | _result_openers(tokenizer)
         self._guard = _guard(tokenizer, template, self.abilities.forms.image_marker)
         special = {**tokenizer.user_defined_texts, **tokenizer.control_texts}
         self._own_ids = frozenset(i for t, i in special.items() if t in self._guard.protected)
@@ -121,7 +121,8 @@ class ChatFormat:
         self._chain = Chain(_CHAIN_BYTES)
         self._clocks = FrozenClocks(now)
         # How the model writes calls when it is offered tools; None for a way that is not read.
-        self.tool_syntax = self.abilities.tool_syntax if self.abilities.tools else "hermes"
+        has_own = self.abilities.tools or self.abilities.calls_without_tools
+        self.tool_syntax = self.abilities.tool_syntax if has_own else "hermes"
         self.instabilities = tuple(instabilities(tokenizer, self.abilities, self._probe))
         self.prefix_stable = not self.instabilities
         self.prefix_reason = (
@@ -381,6 +382,12 @@ class ChatFormat:
                     _log.info("conversations are rendered as a whole: turn by turn differs")
                     return False
         return True
+
+
+def _result_openers(tokenizer: Tokenizer) -> frozenset[int]:
+    """Where Gemma 4 waits for a result, within its turn."""
+    known = {**tokenizer.user_defined_texts, **tokenizer.control_texts}
+    return frozenset(known[text] for text in ("<|tool_response>",) if text in known)
 
 
 def _variables(tokenizer: Tokenizer) -> dict[str, str]:

@@ -94,7 +94,8 @@ class Script:
 
     def has_place_for_calls(self, options: Options) -> bool:
         """Whether calls are written by the template itself."""
-        return self.abilities.forms.calls and (self.abilities.tools or not options.tools)
+        told_itself = self.abilities.tools or self.abilities.calls_without_tools
+        return self.abilities.forms.calls and (told_itself or not options.tools)
 
 
 class _Writing:
@@ -115,9 +116,10 @@ class _Writing:
 
     def written(self, messages: Sequence[Message], forms: Forms, opened: bool) -> str:
         options, told, tools = self._options, messages, self._options.tools
-        if tools and not self._script.abilities.tools:
-            told, tools = with_tools_told(told, tools), ()
-            forms = replace(forms, calls=False)
+        abilities = self._script.abilities
+        if tools and not abilities.tools:
+            told, tools = with_tools_told(told, tools, abilities.tool_syntax), ()
+            forms = replace(forms, calls=forms.calls and abilities.calls_without_tools)
         turns = [
             turn_values(m, self._content(m, forms), forms, self._protect)
             for m in for_forms(told, forms)

@@ -2,11 +2,11 @@
 
     <function=read> <parameter=path>a.txt</parameter> </function>                   Qwen3-Coder
     read <arg_key>path</arg_key> <arg_value>a.txt</arg_value> </tool_call>          GLM 4.5
-    <｜DSML｜invoke name="read"> <｜DSML｜parameter name="path" string="true">a.txt ..   DeepSeek
+    <｜DSML｜invoke name="read"> <｜DSML｜parameter name="path" string="true">a.txt ..   DeepSeek V4
 
 Texts stand there as they are, other values as JSON; which it is says the tool's schema, or an
 attribute. A text may hold the tag that ends it: it ends where the next argument or the end of the
-call follows.
+call follows, or that of the block that calls stand in, where a model forgets the one.
 """
 
 import json
@@ -18,6 +18,7 @@ from typing import Any
 
 from ds4tui.chat.call_text import MAX_BLANKS
 from ds4tui.chat.json_follower import NotJson
+from ds4tui.chat.schemas import is_text, properties
 from ds4tui.chat.tools import canonical_arguments, parsed
 from ds4tui.errors import RequestError
 
@@ -30,8 +31,9 @@ _PYTHONS = {"True": True, "False": False, "None": None}  # as models trained on 
 class Tags:
     """How a family writes calls. `head` is a whole tag that names the tool; without one the name
     stands bare. `parameter` matches up to where its value begins, which `value_begins` ends; it
-    has the groups key and perhaps text (whether the value is one). `line_ends`: values stand on
-    lines of their own."""
+    has the groups key and perhaps text (whether the value is one). One of `block_ends`, or the
+    next call in the block, ends a call that lacks its own end. `line_ends`: values stand on lines
+    of their own."""
 
     head: re.Pattern[str] | None
     parameter_begins: str
@@ -39,7 +41,17 @@ class Tags:
     value_begins: str
     value_ends: str
     call_ends: str
+    block_ends: tuple[str, ...] = ()
     line_ends: bool = False
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """What may follow a value."""
+        return (self.parameter_begins, self.call_ends, *self.block_ends)
+
+    def may_end_with(self, rest: str) -> bool:
+        """Whether `rest` may become what ends a call."""
+        return any(tag.startswith(rest) for tag in (self.call_ends, *self.block_ends))
 
 
 QWEN = Tags(
@@ -49,6 +61,7 @@ QWEN = Tags(
     ">",
     "</parameter>",
     "</function>",
+    ("</tool_call>",),
     line_ends=True,
 )
 GLM = Tags(
@@ -59,14 +72,22 @@ GLM = Tags(
     "</arg_value>",
     "</tool_call>",
 )
-DSML = Tags(
-    re.compile(r'<｜DSML｜invoke name="(?P<name>[^<>"]+)">'),
-    "<｜DSML｜parameter",
-    re.compile(r'<｜DSML｜parameter name="(?P<key>[^<>"]+)"(?: string="(?P<text>true|false)")?>'),
-    ">",
-    "</｜DSML｜parameter>",
-    "</｜DSML｜invoke>",
-)
+DSML_MARK = "｜DSML｜"
+
+
+def dsml_tags(mark: str, block_ends: tuple[str, ...]) -> Tags:
+    """DeepSeek's, with `mark` before the names of tags."""
+    begins = re.escape(f"<{mark}")
+    text = r'(?: string="(?P<text>true|false)")?'
+    return Tags(
+        re.compile(rf'{begins}invoke name="(?P<name>[^<>"]+)">'),
+        f"<{mark}parameter",
+        re.compile(rf'{begins}parameter name="(?P<key>[^<>"]+)"{text}>'),
+        ">",
+        f"</{mark}parameter>",
+        f"</{mark}invoke>",
+        (*block_ends, f'<{mark}invoke name="'),
+    )
 
 
 class _At(Enum):
@@ -131,12 +152,12 @@ class TagCall:
         tags = self._tags
         if self._at is _At.VALUE and (end := whole.rfind(tags.value_ends)) >= self._searched:
             behind = whole[end + len(tags.value_ends) :].strip(_BLANKS)
-            if end >= 0 and tags.call_ends.startswith(behind):
+            if end >= 0 and tags.may_end_with(behind):
                 self._end_value(whole, end)
         if self._at is not _At.BETWEEN:
             return False
         rest = whole[self._position :].strip(_BLANKS)
-        if not tags.call_ends.startswith(rest):
+        if not tags.may_end_with(rest):
             return False
         self._end(len(whole))
         return True
@@ -167,7 +188,7 @@ class TagCall:
             raise NotJson("it names no tool")
         if self._names is not None and name not in self._names:
             raise NotJson(f"no tool {name[:40]!r} was offered")
-        self.name, self._properties = name, _properties(self._schemas.get(name, ""))
+        self.name, self._properties = name, properties(self._schemas.get(name, ""))
         return self._go(_At.BETWEEN, len(whole) - len(rest) + end)
 
     def _between(self, whole: str) -> bool:
@@ -177,7 +198,12 @@ class TagCall:
             self._is_near(whole, rest, len(tags.call_ends))
             self._end(len(whole) - len(rest) + len(tags.call_ends))
             return True
-        found_at = -1 if tags.call_ends.startswith(rest) else rest.find(tags.value_begins)
+        block_end = next(filter(rest.startswith, tags.block_ends), None)
+        if block_end is not None:
+            self._is_near(whole, rest, len(block_end))
+            self._end(len(whole) - len(rest))
+            return True
+        found_at = -1 if tags.may_end_with(rest) else rest.find(tags.value_begins)
         end = found_at + len(tags.value_begins) if found_at >= 0 else -1
         if not self._is_near(whole, rest, end):
             return False
@@ -192,7 +218,7 @@ class TagCall:
         if key in self._keys:
             raise NotJson(f"it has two of {key[:40]!r}")
         told = found.groupdict().get("text")
-        self._is_text = told == "true" if told else _is_text(self._properties.get(key))
+        self._is_text = told == "true" if told else is_text(self._properties.get(key))
         self._json.append(("{" if not self._keys else ", ") + json.dumps(key, ensure_ascii=False))
         self._json.append(': "' if self._is_text else ": ")
         self._keys.add(key)
@@ -205,12 +231,11 @@ class TagCall:
         while (end := whole.find(tags.value_ends, self._searched)) >= 0:
             behind = whole[end + len(tags.value_ends) :]
             rest = behind.lstrip(_BLANKS)
-            follows = (tags.parameter_begins, tags.call_ends)
             is_short = len(behind) - len(rest) <= MAX_BLANKS
-            if is_short and rest.startswith(follows):
+            if is_short and rest.startswith(tags.follows):
                 self._end_value(whole, end)
                 return True
-            if is_short and any(tag.startswith(rest) for tag in follows):
+            if is_short and any(tag.startswith(rest) for tag in tags.follows):
                 self._tell(whole, end)
                 return False
             self._searched = end + len(tags.value_ends)
@@ -267,25 +292,6 @@ class TagCall:
 def _require_tag(rest: str) -> None:
     if rest and not rest.startswith("<"):
         raise NotJson("something else stands where a tag must")
-
-
-def _properties(schema: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(schema).get("properties") if schema else None
-    except (ValueError, AttributeError):
-        found = None
-    return found if isinstance(found, dict) else {}
-
-
-def _is_text(schema: Any) -> bool:
-    """Whether a value of that schema may be a text; one that says nothing means a text."""
-    if not isinstance(schema, dict):
-        return True
-    kinds = schema.get("type")
-    if kinds is None:
-        ways = schema.get("anyOf") or schema.get("oneOf")
-        return any(map(_is_text, ways)) if isinstance(ways, list) else "$ref" not in schema
-    return "string" in (kinds if isinstance(kinds, list) else [kinds])
 
 
 def _json_of(text: str) -> str:

@@ -4,10 +4,10 @@
     {"name": "read", "arguments": {"path": "a.txt"}}
     </tool_call>
 
-So write Hermes and Qwen; tag_calls.py has the families that write tags within. Models confuse what
-they were taught, so behind `<tool_call>` JSON is read in every syntax. Small ones leave the markers
-away, or write a fence of Markdown instead, and Llama 3 is taught bare JSON: at the beginning of a
-reply that is a call, too, if it names a tool that was offered.
+So write Hermes and Qwen; syntaxes.py has how others do. Models confuse what they were taught, so
+behind `<tool_call>` JSON is read in every syntax. Small ones leave the markers away, or write a
+fence of Markdown instead, and Llama 3 is taught bare JSON: at the beginning of a reply that is a
+call, too, if it names a tool that was offered (bare_calls.py).
 
 A parser takes text that is final, in any pieces, and tells content from calls. What turns out
 to be no call, by its first wrong character, by its length or by the end of the reply, is content
@@ -16,58 +16,22 @@ write about `<tool_call>`. In the middle of code (code_fences.py) a marker is te
 events of a text, deltas joined, do not depend on its pieces.
 """
 
-import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
 
+from ds4tui.chat.bare_calls import Bare, BareCalls
 from ds4tui.chat.call_text import MAX_BLANKS, CallText
 from ds4tui.chat.code_fences import CodeFences
 from ds4tui.chat.json_follower import NotJson
+from ds4tui.chat.literal_calls import PYTHON, LiteralCall
 from ds4tui.chat.messages import ToolCall
-from ds4tui.chat.tag_calls import DSML, GLM, QWEN, TagCall, Tags
+from ds4tui.chat.syntaxes import HERMES, SYNTAXES, CallReader, Opening, Syntax
 from ds4tui.errors import RequestError
 
-OPENING, CLOSING = "<tool_call>", "</tool_call>"
-
-FENCE = "```"
-
 _BLANKS = " \t\r\n"
-# What may stand before a call that has no marker, and what may become that.
-_BARE = re.compile(r"[ \t\r\n]*(?:```(?:json)?[ \t\r\n]*)?(?=\{)")
-_SEPARATED_BARE = re.compile(r"[ \t\r\n]*;[ \t\r\n]*(?=\{)")
-_MAYBE_SEPARATED = re.compile(r"[ \t\r\n]*(?:;[ \t\r\n]*)?")
-_MAYBE_BARE = re.compile(r"[ \t\r\n]*(?:`{1,2}|```(?:j|js|jso|json)?|```(?:json)?[ \t\r\n]*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Syntax:
-    """How a family writes calls: each behind one of `openings`, of which `part_of_head` belong to
-    the call itself and then need the name of a tool that was offered; `closing` may follow.
-    Without `tags` there is JSON."""
-
-    openings: tuple[str, ...] = (OPENING,)
-    part_of_head: frozenset[str] = frozenset()
-    closing: str = CLOSING
-    tags: Tags | None = None
-
-
-HERMES = Syntax()
-_DSML_OPENING, _DSML_CALL = "<｜DSML｜function_calls>", '<｜DSML｜invoke name="'
-SYNTAXES: Mapping[str, Syntax] = {
-    "hermes": HERMES,
-    "llama3": Syntax(("<|python_tag|>", OPENING), closing="<|eom_id|>"),
-    "qwen-xml": Syntax((OPENING, "<function="), frozenset(("<function=",)), tags=QWEN),
-    "glm": Syntax(tags=GLM),
-    "dsml": Syntax(
-        (_DSML_OPENING, _DSML_CALL, OPENING),
-        frozenset((_DSML_CALL,)),
-        "</｜DSML｜function_calls>",
-        DSML,
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +102,9 @@ def parser_of(
     return CallParser(new_id, offered, SYNTAXES.get(syntax or "", HERMES))
 
 
-def openings(syntax: str | None) -> tuple[str, ...]:
-    """The texts that open calls."""
-    return SYNTAXES.get(syntax or "", HERMES).openings
+def marks(syntax: str | None) -> tuple[str, ...]:
+    """The texts that open calls, and those that stand in nothing else."""
+    return SYNTAXES.get(syntax or "", HERMES).marks
 
 
 class CallParser:
@@ -154,17 +118,19 @@ class CallParser:
     ) -> None:
         self._new_id = new_id
         self._offered = frozenset(offered)
-        self._schemas = offered if isinstance(offered, Mapping) else {}
+        self._schemas = offered if isinstance(offered, Mapping) else dict.fromkeys(offered, "")
         self._syntax = syntax
         self._text = ""  # not decided yet; of a call all after its lead
-        self._call: CallText | TagCall | None = None
+        self._call: CallReader | None = None
         self._calls = 0  # that have ended or were taken back, which is how the next is numbered
         self._lead = ""  # what stood before the call that is being read, its marker included
+        self._bare = BareCalls(self._offered)
         self._may_be_bare = bool(offered)  # nothing but calls without markers yet
-        self._closing = ""  # what may follow the last call
+        self._closings: tuple[str, ...] = ()  # of which one may follow the call
+        self._around: list[str] = []  # what closes that in which calls without markers stand
         self._after_literal = False  # nothing but blanks since a marker that is text
         self._fences = CodeFences()  # of the content so far
-        self._in_fence = False  # which the last call was the first in
+        self._just_ended = False  # a call, and what may close it was not looked for
         self._after_call = False  # nothing but blanks since the last call
 
     def push(self, text: str) -> list[ToolEvent]:
@@ -179,7 +145,7 @@ class CallParser:
             before = self._call, self._may_be_bare
             if self._call is not None:
                 yield from self._in_call(self._call, last)
-            elif self._closing and not self._skip_closing(last):
+            elif self._just_ended and not self._skip_closings(last):
                 return
             elif self._may_be_bare:
                 self._look_for_bare(last)
@@ -189,40 +155,41 @@ class CallParser:
                 return  # more text is needed for more
 
     def _look_for_bare(self, last: bool) -> None:
-        bare, maybe = (_BARE, _MAYBE_BARE)
-        if self._after_call and not bare.match(self._text):  # Llama 3 writes semicolons between
-            bare, maybe = (_SEPARATED_BARE, _MAYBE_SEPARATED)
-        found = bare.match(self._text)
-        if found and found.end() <= MAX_BLANKS:
-            self._begin(CallText(self._offered), found.end())
-            return
-        may_become = maybe.fullmatch(self._text) or _MAYBE_BARE.fullmatch(self._text)
-        if last or len(self._text) > MAX_BLANKS or not may_become:
+        found = self._bare.begin_of(self._text, self._after_call)
+        if isinstance(found, Bare):
+            self._around = [*found.around, *self._around]
+            is_json = found.kind == "json"
+            names = self._offered
+            call = CallText(names) if is_json else LiteralCall(PYTHON, self._schemas, "", names)
+            self._begin(call, found.end, self._syntax.closings)
+        elif last or not found:
             self._may_be_bare = False
 
-    def _begin(self, call: CallText | TagCall, at: int) -> None:
+    def _begin(self, call: CallReader, at: int, closings: tuple[str, ...]) -> None:
         self._call, self._lead, self._text = call, self._text[:at], self._text[at:]
+        self._closings = closings
 
     def _in_content(self, last: bool) -> Iterator[ToolEvent]:
         while True:
             text = self._text
-            at, opening = self._next_opening()
-            end = at if at >= 0 else len(text) - (0 if last else self._begun_opening())
-            blanks = min(MAX_BLANKS, end - len(text[:end].rstrip(_BLANKS)))
-            content, held = text[: end - blanks], text[end - blanks : end]
+            at, opening = self._syntax.first_in(text)
+            if opening is None:
+                at = len(text) - (0 if last else self._syntax.begun_in(text))
+            blanks = min(MAX_BLANKS, at - len(text[:at].rstrip(_BLANKS)))
+            content, held = text[: at - blanks], text[at - blanks : at]
             if content:
                 is_blank = not content.strip(_BLANKS)
                 self._after_call = self._after_call and is_blank
                 self._after_literal = self._after_literal and is_blank
                 yield self._said(content)
-            self._text = text[end - blanks :]
-            if at < 0:
+            self._text = text[at - blanks :]
+            if opening is None:
                 break
-            lead = len(held) + len(opening)
+            lead = len(held) + len(opening.text)
             if not self._after_literal and not self._is_code_behind(held):
                 call = self._call_behind(opening, self._text[lead:], last)
                 if call is not None:
-                    self._begin(call, lead)
+                    self._begin(call, lead, opening.closings)
                 return
             yield self._said(self._text[:lead])
             self._text, self._after_call = self._text[lead:], False
@@ -230,14 +197,6 @@ class CallParser:
         if last and held and not self._after_call:
             yield self._said(held)
         self._text = "" if last else self._text
-
-    def _next_opening(self) -> tuple[int, str]:
-        """Where the first one is in the text, and which; -1 for none."""
-        found = ((self._text.find(each), each) for each in self._syntax.openings)
-        return min((each for each in found if each[0] >= 0), default=(-1, ""))
-
-    def _begun_opening(self) -> int:
-        return max(_begun(self._text, each) for each in self._syntax.openings)
 
     def _is_code_behind(self, blanks: str) -> bool:
         fences = copy(self._fences)
@@ -248,30 +207,40 @@ class CallParser:
         self._fences.feed(text)
         return ContentText(text)
 
-    def _call_behind(self, opening: str, rest: str, last: bool) -> CallText | TagCall | None:
+    def _call_behind(self, opening: Opening, rest: str, last: bool) -> CallReader | None:
         """None as long as it is not known which it is."""
-        tags = self._syntax.tags
-        if tags is None:
+        if opening.style is None:
             return CallText()
-        if opening in self._syntax.part_of_head:
-            return TagCall(tags, self._schemas, opening, self._offered)
+        if opening.part_of_head:
+            names = None if self._after_call else self._offered
+            return opening.style(self._schemas, opening.text, names)
         first = rest.lstrip(_BLANKS)[:1]
         if not first and not last and len(rest) <= MAX_BLANKS:
             return None
-        return CallText() if first == "{" else TagCall(tags, self._schemas)
+        return CallText() if first == "{" else opening.style(self._schemas)
 
-    def _skip_closing(self, last: bool) -> bool:
-        """Whether it is known if there is a closing marker; one that is there is taken."""
-        rest = self._text.lstrip(_BLANKS)
-        if len(self._text) - len(rest) <= MAX_BLANKS:
-            if rest.startswith(self._closing):
-                self._text, self._in_fence = rest[len(self._closing) :], False
-            elif self._closing.startswith(rest) and not last:
-                return False
-        self._closing = ""
+    def _skip_closings(self, last: bool) -> bool:
+        """Whether it is known which of the closing marks are there; those that are are taken."""
+        while candidates := (*self._closings, *self._around[:1]):
+            rest = self._text.lstrip(_BLANKS)
+            if len(self._text) - len(rest) > MAX_BLANKS:
+                break
+            found = next(filter(rest.startswith, candidates), None)
+            if found is None:
+                if not last and any(each.startswith(rest) for each in candidates):
+                    return False
+                if rest and any(each.startswith(rest) for each in self._closings):
+                    self._text = ""  # cut by the end of the reply
+                break
+            self._text = rest[len(found) :]
+            if found in self._closings:
+                self._closings = tuple(each for each in self._closings if each != found)
+            else:
+                del self._around[0]
+        self._closings, self._just_ended = (), False
         return True
 
-    def _in_call(self, call: CallText | TagCall, last: bool) -> Iterator[ToolEvent]:
+    def _in_call(self, call: CallReader, last: bool) -> Iterator[ToolEvent]:
         problem: str | None = None
         try:
             call.read(self._text)
@@ -289,19 +258,16 @@ class CallParser:
             yield CallEnded(self._calls, done)
             self._calls += 1
             self._text = self._text[call.position :]
-            self._in_fence = self._in_fence or FENCE in self._lead
-            closing = CLOSING if OPENING in self._lead else self._syntax.closing
-            self._closing = FENCE if self._in_fence else closing
-            self._call, self._after_call = None, True
+            self._call, self._after_call, self._just_ended = None, True, True
 
-    def _progress(self, call: CallText | TagCall) -> Iterator[ToolEvent]:
+    def _progress(self, call: CallReader) -> Iterator[ToolEvent]:
         if not call.id and call.is_known:
             call.id = self._new_id()
             yield CallBegun(self._calls, call.id, call.name or "")
         if call.id and (text := call.take_arguments()):
             yield CallArguments(self._calls, text)
 
-    def _reject(self, call: CallText | TagCall, problem: str) -> Iterator[ToolEvent]:
+    def _reject(self, call: CallReader, problem: str) -> Iterator[ToolEvent]:
         """What stood before it becomes content; what followed that is looked at anew."""
         if call.id or (call.is_object and not self._may_be_bare):
             yield CallRejected(problem, self._calls if call.id else None)
@@ -310,9 +276,4 @@ class CallParser:
             yield self._said(self._lead)
         self._call, self._lead, self._after_call = None, "", False
         self._may_be_bare = False
-
-
-def _begun(text: str, marker: str) -> int:
-    """How long the longest end of `text` is with which `marker` begins."""
-    longest = min(len(text), len(marker) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
+        self._around.clear()

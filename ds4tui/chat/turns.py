@@ -189,14 +189,21 @@ def for_forms(messages: Sequence[Message], forms: Forms) -> list[Message]:
     return _system_in_user_turns(told, first_stays=forms.system_role)
 
 
-def with_tools_told(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """The messages, with the tools described in a system turn."""
-    described = "\n".join(json_text(tool_values(tool, str)) for tool in tools)
-    words = _TOOLS_TOLD.format(tools=described)
+def with_tools_told(
+    messages: Sequence[Message], tools: Sequence[Tool], syntax: str | None = None
+) -> list[Message]:
+    """The messages, with the tools described in a system turn, to be called as `syntax` has it if
+    that is one of TOLD_AS, else as Hermes has it."""
+    words = _told_for_deepseek(tools, TOLD_AS[syntax]) if syntax in TOLD_AS else _told(tools)
     first = messages[0]
     if first.role == "system":
         return [replace(first, text=f"{first.text}\n\n{words}"), *messages[1:]]
     return [Message("system", words), *messages]
+
+
+def _told(tools: Sequence[Tool]) -> str:
+    described = "\n".join(json_text(tool_values(tool, str)) for tool in tools)
+    return _TOOLS_TOLD.format(tools=described)
 
 
 # In the syntax of Hermes, which models know that were not trained with tools of their own.
@@ -209,6 +216,28 @@ To call one, write its name and arguments as JSON between these tags, then wait 
 <tool_call>
 {{"name": "function name", "arguments": {{"argument": "value"}}}}
 </tool_call>"""
+
+
+def _told_for_deepseek(tools: Sequence[Tool], call: str) -> str:
+    each = (
+        f"### {t.name}\nDescription: {t.description}\n\nParameters: {t.parameters}" for t in tools
+    )
+    described = "\n\n".join(each)
+    return (
+        f"## Tools\nThese tools can be called:\n\n{described}\n\n"
+        f"A call is written in exactly this form, its arguments as JSON:\n"
+        f"<｜tool▁calls▁begin｜>{call}<｜tool▁calls▁end｜>\n"
+        "Several calls stand one behind the other. Then wait for the results."
+    )
+
+
+# Syntaxes whose templates write calls and results, but not what tools there are: these models'
+# authors have it told in the system text. How a call is written.
+TOLD_AS = {
+    "deepseek-v3": "<｜tool▁call▁begin｜>function<｜tool▁sep｜>tool name\n```json\n"
+    "arguments\n```<｜tool▁call▁end｜>",
+    "deepseek-v3.1": "<｜tool▁call▁begin｜>tool name<｜tool▁sep｜>arguments<｜tool▁call▁end｜>",
+}
 
 
 def _calls_written_out(message: Message) -> Message:

@@ -49,29 +49,74 @@ def qwen(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n<function={name}>\n{told}</function>\n</tool_call>"
 
 
-def glm(name: str, **arguments: Any) -> str:
+def glm(name: str, /, end: str = "\n", **arguments: Any) -> str:
     told = "".join(
-        f"<arg_key>{key}</arg_key>\n<arg_value>{_spelt(value)}</arg_value>\n"
+        f"<arg_key>{key}</arg_key>{end}<arg_value>{_spelt(value)}</arg_value>{end}"
         for key, value in arguments.items()
     )
-    return f"<tool_call>{name}\n{told}</tool_call>"
+    return f"<tool_call>{name}{end}{told}</tool_call>"
 
 
-def dsml(name: str, **arguments: Any) -> str:
+def glm5(name: str, **arguments: Any) -> str:
+    return glm(name, end="", **arguments)
+
+
+def dsml(
+    name: str, /, mark: str = "｜DSML｜", block: str = "function_calls", **arguments: Any
+) -> str:
     told = "".join(
-        f'<｜DSML｜parameter name="{key}" string="{str(isinstance(value, str)).lower()}">'
-        f"{_spelt(value)}</｜DSML｜parameter>\n"
+        f'<{mark}parameter name="{key}" string="{str(isinstance(value, str)).lower()}">'
+        f"{_spelt(value)}</{mark}parameter>\n"
         for key, value in arguments.items()
     )
-    call = f'<｜DSML｜invoke name="{name}">\n{told}</｜DSML｜invoke>'
-    return f"<｜DSML｜function_calls>\n{call}\n</｜DSML｜function_calls>"
+    call = f'<{mark}invoke name="{name}">\n{told}</{mark}invoke>'
+    return f"<{mark}{block}>\n{call}\n</{mark}{block}>"
+
+
+def dsml_v4(name: str, **arguments: Any) -> str:
+    return dsml(name, block="tool_calls", **arguments)
+
+
+def deepseek_v3(name: str, **arguments: Any) -> str:
+    told = f"function<｜tool▁sep｜>{name}\n```json\n{json.dumps(arguments)}\n```"
+    call = f"<｜tool▁call▁begin｜>{told}<｜tool▁call▁end｜>"
+    return f"<｜tool▁calls▁begin｜>{call}<｜tool▁calls▁end｜>"
+
+
+def deepseek_v31(name: str, **arguments: Any) -> str:
+    told = f"{name}<｜tool▁sep｜>{json.dumps(arguments, ensure_ascii=False)}"
+    call = f"<｜tool▁call▁begin｜>{told}<｜tool▁call▁end｜>"
+    return f"<｜tool▁calls▁begin｜>{call}<｜tool▁calls▁end｜>"
+
+
+def gemma(name: str, **arguments: Any) -> str:
+    return f"<|tool_call>call:{name}{_gemmas(arguments)}<tool_call|>"
+
+
+def _gemmas(value: Any) -> str:
+    if isinstance(value, dict):
+        quoted = (key if key.isidentifier() else f'<|"|>{key}<|"|>' for key in value)
+        pairs = zip(quoted, map(_gemmas, value.values()), strict=True)
+        return "{" + ",".join(f"{key}:{told}" for key, told in pairs) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_gemmas, value))}]"
+    return f'<|"|>{value}<|"|>' if isinstance(value, str) else json.dumps(value)
 
 
 def _spelt(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-WRITERS = {"qwen-xml": qwen, "glm": glm, "dsml": dsml}
+WRITERS = {
+    "qwen-xml": qwen,
+    "glm": glm,
+    "glm-5": glm5,
+    "dsml": dsml,
+    "dsml-v4": dsml_v4,
+    "deepseek-v3": deepseek_v3,
+    "deepseek-v3.1": deepseek_v31,
+    "gemma": gemma,
+}
 
 
 def events_of(
@@ -97,6 +142,9 @@ def said(events: Sequence[ToolEvent]) -> list[Any]:
 
 # How the families' templates write a call, among other things.
 _CALL = "{%- set call = m.tool_calls[0].function %}"
+_GEMMA = """{%- macro told(value) %}{% if value is string %}{{ '<|"|>' ~ value ~ '<|"|>' }}
+{%- elif value is sequence %}[{% for item in value %}{{ told(item) }}
+{{- ',' if not loop.last }}{% endfor %}]{% else %}{{ value|tojson }}{% endif %}{% endmacro %}"""
 TEMPLATES = {
     "qwen-xml": _CALL
     + """<tool_call>\n<function={{ call.name }}>\n{% for key, value in call.arguments|items %}
@@ -112,12 +160,29 @@ TEMPLATES = {
 {{- '" string="' ~ ('true' if value is string else 'false') ~ '">' }}
 {{- (value if value is string else value|tojson) ~ '</｜DSML｜parameter>' }}{% endfor %}
 </｜DSML｜invoke>\n</｜DSML｜function_calls>""",
+    "deepseek-v3": _CALL
+    + """<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{{ m.tool_calls[0].type }}
+{{- '<｜tool▁sep｜>' ~ call.name }}
+```json\n{{ call.arguments|tojson }}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>""",
+    "deepseek-v3.1": _CALL
+    + """{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + call.name + '<｜tool▁sep｜>' }}
+{{- call.arguments + '<｜tool▁call▁end｜><｜tool▁calls▁end｜>' }}""",
+    "gemma": _GEMMA
+    + _CALL
+    + """<|tool_call>call:{{ call.name }}{
+{%- for key, value in call.arguments|dictsort %}
+{{- ',' if not loop.first }}{{ key ~ ':' ~ told(value) }}
+{%- endfor %}}<tool_call|>""",
     "llama3": _CALL
     + """{{ '{"name": "' ~ call.name ~ '", "parameters": ' ~ call.arguments|tojson ~ '}' }}""",
     "hermes": _CALL
     + """{{ '<tool_call>\n{"name": "' ~ call.name ~ '", "arguments": ' }}
 {{- call.arguments|tojson ~ '}\n</tool_call>' }}""",
 }
+
+
+TEMPLATES["glm-5"] = TEMPLATES["glm"].replace("\n", "")
+TEMPLATES["dsml-v4"] = "\n\n" + TEMPLATES["dsml"].replace("function_calls", "tool_calls")
 
 
 @pytest.mark.parametrize("syntax", sorted(SYNTAXES))
@@ -199,7 +264,23 @@ PARTS = [
         '<｜DSML｜invoke name="write">',
         "</｜DSML｜invoke>",
         "<｜DSML｜",
+        "<｜DSML｜tool_calls>",
+        "</｜DSML｜tool_calls>",
+        "<tool_calls>",
+        '<invoke name="write">',
+        "</invoke>",
     ),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "function<｜tool▁sep｜>write\n```json\n"),
+    *(
+        "stop<｜tool▁sep｜>{}",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+        "<｜tool▁sep｜>",
+        "{}",
+    ),
+    *("<|tool_call>call:write{", "<tool_call|>", "<|tool_call>", 'path:<|"|>', '<|"|>', ",n:1}"),
+    *("n:[1,{a:true}]", "text:oh no,", "'it\\'s'", '"""a"""', "[write(", "print(stop())"),
+    *("```tool_code\n", "path='a', n=1)", "stop()", "]", ", ", '"\\ud83d\\ude00"', "where:"),
     *('<｜DSML｜parameter name="path" string="true">', "</｜DSML｜parameter>", '" string="false">'),
     *("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
     *('{"name": "write", "arguments": {}}', "<|python_tag|>", "; "),
