@@ -18,7 +18,8 @@ from ds4tui.cache.kvpolicy import duration
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.kvtally import DiskStats
 from ds4tui.chat.saved_replies import SavedReplies
-from ds4tui.config import Settings, size_bytes
+from ds4tui.config import Settings
+from ds4tui.config_values import size_bytes
 from ds4tui.errors import StoreError, UsageError
 from ds4tui.tui.terminal_text import one_line
 

@@ -6,10 +6,7 @@ person's own and is never written here; state.toml holds what the app changed. T
 `--print-config` and the README are read off it. Imports nothing that a quick command must not.
 """
 
-import fcntl
 import os
-import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
@@ -17,11 +14,23 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast
 
 import platformdirs
 import tomli_w
 
+from ds4tui.config_files import locked, parsed, place
+from ds4tui.config_values import (
+    LIMITLESS,
+    checked_value,
+    from_text,
+    setting,
+    size_bytes,
+    toml_value,
+)
+from ds4tui.config_values import (
+    expected as expected,  # read by whoever tells of the settings
+)
 from ds4tui.errors import ConfigError
 from ds4tui.files import write_atomically
 
@@ -47,29 +56,7 @@ OTHER_VARIABLES = {
 # Tables of config.toml that are no settings: whoever uses one checks it.
 OTHER_TABLES = ("keys",)
 
-
 _USUAL = Path()  # stands for the platform's own folder until the settings are loaded
-
-
-# Characters of a wrong value that are worth showing.
-SHOWN = 80
-
-# From here up a bound is there for the machine's sake, and not worth a person's reading.
-LIMITLESS = 2**31
-
-
-def setting(
-    default: Any,
-    help: str,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    is_size: bool = False,
-) -> Any:
-    """A field of Settings with what is known of it: `low` and `high` are inclusive; `is_size` is a
-    text as `size_bytes` reads it, or empty."""
-    about = {"help": help, "low": low, "high": high, "choices": choices, "is_size": is_size}
-    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
@@ -235,30 +222,11 @@ class Settings:
         return self.data_dir / "conversations.sqlite3"
 
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BARE_MIN = 10**6  # bytes that need no unit
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([KMGT]?)(I?)B?")
-
-
-def size_bytes(text: str) -> int | None:
-    """Of `20GB`, `1.5 TB`, `512MiB`, `1000000`; None if it is no size, as a small number without a
-    unit: who writes 20 means 20GB, and bytes would cost all that is stored."""
-    found = _SIZE.fullmatch(text.strip().upper())
-    if found is None:
-        return None
-    number, unit, is_binary = found.groups()
-    if text.strip()[-1].isdigit() and 0 < float(number) < _BARE_MIN:
-        return None
-    factor = 1024 ** "KMGT".find(unit) * 1024 if unit and is_binary else _UNITS[unit]
-    return int(float(number) * factor)
-
-
 def table() -> tuple[Field[Any], ...]:
     """The settings, in the order in which they are shown."""
     return tuple(f for f in fields(Settings) if f.metadata)
 
 
-_KINDS: dict[str, Any] = get_type_hints(Settings)
 _BY_NAME = {f.name: f for f in table()}
 
 
@@ -312,7 +280,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 def own_keys() -> Any:
     """`[keys]` of config.toml as it stands there, unchecked. Raises ConfigError for the file."""
-    return _parsed(config_path()).get("keys", {})
+    return parsed(config_path()).get("keys", {})
 
 
 def save_state(**changes: Any) -> None:
@@ -324,10 +292,10 @@ def save_state(**changes: Any) -> None:
     for name, value in changes.items():
         f = _known(name)
         if value is not None:
-            _checked(f, _toml_value(value))
+            checked_value(f, toml_value(value))
     try:
-        with _locked(path):
-            state = {**_parsed(path), **{k: _toml_value(v) for k, v in changes.items()}}
+        with locked(path):
+            state = {**parsed(path), **{k: toml_value(v) for k, v in changes.items()}}
             kept = {name: value for name, value in state.items() if value is not None}
             write_atomically(path, tomli_w.dumps(kept).encode())
     except OSError as exc:
@@ -345,7 +313,7 @@ def print_config(settings: Settings) -> str:
         elif f.name == "api_key" and value:
             lines.append(f"# api_key is set and not shown  # {source}")
         else:
-            text = tomli_w.dumps({f.name: _toml_value(value)}).strip()
+            text = tomli_w.dumps({f.name: toml_value(value)}).strip()
             lines.append(f"{text}  # {source}")
     if keys := own_keys():
         lines += ["", tomli_w.dumps({"keys": keys}).strip()]
@@ -366,11 +334,11 @@ Layer = Iterator[tuple[str, Any, str]]
 
 
 def _from_file(path: Path) -> Layer:
-    for name, value in _parsed(path).items():
+    for name, value in parsed(path).items():
         if name in OTHER_TABLES:
             continue
-        with _naming(partial(_place, path, name)):
-            checked = _checked(_known(name), value)
+        with _naming(partial(place, path, name)):
+            checked = checked_value(_known(name), value)
         yield name, checked, str(path)
 
 
@@ -379,7 +347,7 @@ def _from_environment(environment: Mapping[str, str]) -> Layer:
         variable = variable_of(f.name)
         if text := environment.get(variable):  # an empty variable is an unset one
             with _naming(partial(str, variable)):
-                checked = _checked(f, _from_text(f, text))
+                checked = checked_value(f, from_text(f, text))
             yield f.name, checked, variable
 
 
@@ -388,8 +356,8 @@ def _from_flags(flags: Mapping[str, Any]) -> Layer:
         flag = flag_of(name)
         with _naming(partial(str, flag)):
             f = _known(name)
-            plain = _from_text(f, value) if isinstance(value, str) else _toml_value(value)
-            checked = _checked(f, plain)
+            plain = from_text(f, value) if isinstance(value, str) else toml_value(value)
+            checked = checked_value(f, plain)
         yield name, checked, flag
 
 
@@ -410,146 +378,3 @@ def _known(name: str) -> Field[Any]:
 def _near(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), n=1, cutoff=0.7)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-# --- values ---
-
-
-def _toml_value(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _from_text(f: Field[Any], text: str) -> Any:
-    """A flag's or variable's text as TOML would have it."""
-    number = {int: int, int | None: int, float | None: float}.get(_KINDS[f.name])
-    if number is not None:
-        try:
-            return number(text)
-        except ValueError:
-            raise _wrong(f, text) from None
-    return [text] if _KINDS[f.name] == tuple[str, ...] else text
-
-
-def _checked(f: Field[Any], value: Any) -> Any:
-    """A TOML value as the setting's own type, or ConfigError saying what it must be."""
-    kind = _KINDS[f.name]
-    if kind == float | None and type(value) is int and abs(value) <= LIMITLESS:
-        value = float(value)
-    if f.metadata["choices"] and type(value) is int:
-        value = str(value)  # requantise = 8 needs no quotes
-    if kind == tuple[str, ...]:
-        right = isinstance(value, list) and all(type(v) is str and v for v in value)
-    else:
-        plain = {int | None: int, float | None: float, Path: str}.get(kind, kind)
-        right = type(value) is plain and _in_range(f, value)
-    if right and f.metadata["is_size"] and value:
-        right = size_bytes(value) is not None
-    if not right:
-        raise _wrong(f, value)
-    if kind is Path:
-        return _folder_path(f.name, value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _folder_path(name: str, text: str) -> Path:
-    """Raises ConfigError for what can never be a folder. One that is not there yet can."""
-    if "\0" in text:
-        raise ConfigError(f"{name} cannot be {_shortened(text)}: no name holds a NUL.")
-    try:
-        path = Path(text).expanduser()
-        there = next((p for p in (path, *path.parents) if p.exists()), path)
-        is_folder = not there.exists() or there.is_dir()
-    except (OSError, RuntimeError) as exc:  # too long, ~nobody
-        raise ConfigError(f"{name} cannot be {_shortened(text)}: {exc}.") from exc
-    if not is_folder:
-        raise ConfigError(f"{name} must be a folder, and {there} is a file.")
-    return path
-
-
-def _in_range(f: Field[Any], value: Any) -> bool:
-    low, high, choices = (f.metadata[k] for k in ("low", "high", "choices"))
-    if choices and value not in choices:
-        return False
-    return low is None or low <= value <= high  # NaN fails both comparisons
-
-
-def _wrong(f: Field[Any], value: Any) -> ConfigError:
-    return ConfigError(f"{f.name} must be {expected(f)}, not {_shortened(value)}.")
-
-
-def _shortened(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no integer of thousands of digits
-        return "a number of thousands of digits"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
-
-
-def expected(f: Field[Any]) -> str:
-    """What a setting must be, in words."""
-    if f.metadata["choices"]:
-        return "one of " + ", ".join(f.metadata["choices"])
-    if f.metadata["is_size"]:
-        return "a size as 20GB, with its unit"
-    kind = _KINDS[f.name]
-    words = {float | None: "a number", str: "a text", Path: "a folder"}.get(kind, "a whole number")
-    if kind == tuple[str, ...]:
-        return "a list of texts that are not empty"
-    low, high = f.metadata["low"], f.metadata["high"]
-    if low is None:
-        return words
-    return f"{words} from {low} " + (f"to {high}" if high < LIMITLESS else "up")
-
-
-# --- files ---
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        return {}
-    except OSError as exc:
-        raise ConfigError(f"{path} cannot be read: {exc.strerror}.") from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {exc.start}).") from exc
-    except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(f"{path} is not valid TOML: {exc}.") from exc
-    except RecursionError as exc:
-        raise ConfigError(f"{path} is nested too deeply: no setting needs that.") from exc
-    except ValueError as exc:  # Python reads no integer of thousands of digits
-        raise ConfigError(f"{path} holds a number of thousands of digits.") from exc
-
-
-def _place(path: Path, name: str) -> str:
-    return f"{path}, line {_line_of(name, path)}"
-
-
-def _line_of(name: str, path: Path) -> int:
-    """The line on which the statement that first sets `name` begins.
-
-    tomllib keeps no positions, so ever longer beginnings of the file are parsed: one that ends
-    inside a value does not parse, the first that holds the name ends where its statement does.
-    """
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    begin = 1
-    for end in range(1, len(lines) + 1):
-        try:
-            parsed = tomllib.loads("\n".join(lines[:end]))
-        except tomllib.TOMLDecodeError:
-            continue
-        if name in parsed:
-            break
-        begin = end + 1
-    return begin
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Two apps that change the state at once both keep their change."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -12,7 +12,8 @@ from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.cli import main
-from ds4tui.config import load_settings, size_bytes
+from ds4tui.config import load_settings
+from ds4tui.config_values import size_bytes
 from tests.cache.kv_samples import IDENTITY, true_page
 
 SHARED = list(range(300))

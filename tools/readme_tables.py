@@ -20,8 +20,9 @@ def commands() -> str:
 
 
 def settings() -> str:
-    from ds4tui.config import Settings, expected
+    from ds4tui.config import Settings
     from ds4tui.config import table as fields
+    from ds4tui.config_values import expected
 
     defaults = Settings()
     rows = []

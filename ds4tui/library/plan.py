@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
-from ds4tui.config import Settings, size_bytes
+from ds4tui.config import Settings
+from ds4tui.config_values import size_bytes
 from ds4tui.errors import ConfigError
 from ds4tui.library.listing import megabytes
 from ds4tui.library.resolve import resolve_model
