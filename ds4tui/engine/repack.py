@@ -12,6 +12,7 @@ Block layouts: ggml-common.h of https://github.com/ggml-org/ggml. Needs no mlx.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -179,24 +180,37 @@ NATIVE_FORMS = {
 }
 
 
-def repacked(raw: Bytes, ggml_type: GGMLQuantizationType, tile_elements: int) -> Groups | None:
-    """All blocks of a tensor (uint8, any shape), a tile at a time; None if there is no form."""
+def repacked(
+    raw: Bytes, ggml_type: GGMLQuantizationType, tile_elements: int, threads: int = 1
+) -> Groups | None:
+    """All blocks of a tensor (uint8, any shape), a tile at a time on each of `threads`; None if
+    there is no form."""
     form = NATIVE_FORMS[ggml_type]
     elements, block_bytes = GGML_QUANT_SIZES[ggml_type]
     blocks = raw.reshape(-1, block_bytes)
-    groups = (len(blocks), elements // form.group_size)
-    values = np.empty((len(blocks), elements * form.bits // 8), np.uint8)
-    if form.mode == "affine":
-        whole = Groups(values, np.empty(groups, np.float32), np.empty(groups, np.float32))
-    else:
-        whole = Groups(values, np.empty(groups, np.uint8))
+    whole = _empty(form, len(blocks), elements)
     step = max(1, tile_elements // elements)
-    for start in range(0, len(blocks), step):
+
+    def fill(start: int) -> bool:
         part = slice(start, start + step)
         tile = form.repack(blocks[part])
         if tile is None or not tile.finite:
-            return None
+            return False
         whole.values[part], whole.scales[part] = tile.values, tile.scales
         if whole.biases is not None and tile.biases is not None:
             whole.biases[part] = tile.biases
-    return whole
+        return True
+
+    starts = range(0, len(blocks), step)
+    if threads == 1 or len(starts) == 1:
+        return whole if all(map(fill, starts)) else None
+    with ThreadPoolExecutor(threads, thread_name_prefix="ds4tui-repack") as pool:
+        return whole if all(pool.map(fill, starts)) else None
+
+
+def _empty(form: NativeForm, blocks: int, elements: int) -> Groups:
+    groups = (blocks, elements // form.group_size)
+    values = np.empty((blocks, elements * form.bits // 8), np.uint8)
+    if form.mode == "affine":
+        return Groups(values, np.empty(groups, np.float32), np.empty(groups, np.float32))
+    return Groups(values, np.empty(groups, np.uint8))

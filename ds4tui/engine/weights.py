@@ -20,8 +20,12 @@ from ds4tui.engine.gguf_format import TensorInfo
 from ds4tui.engine.repack import NATIVE_FORMS, Groups, repacked
 from ds4tui.engine.stopping import check_stopped
 from ds4tui.errors import GGUFError
+from ds4tui.kernels.cpu.threads import cpus
 from ds4tui.kernels.linear import QuantisedMatrix
 from ds4tui.kernels.policy import Scales
+
+# Each takes some tiles of memory; more than this many do not unpack faster than memory writes.
+THREADS_MAX = 8
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -84,13 +88,13 @@ class Weight:
             tiles.append(tile)
         return tiles
 
-    def groups(self) -> Groups | None:
+    def groups(self, threads: int = 1) -> Groups | None:
         """The blocks as groups of MLX's quantised forms, in NumPy; None where there is no exact
         form: other types, other than two or three axes, and scales that the form cannot hold
         (repack.py)."""
         if self.ggml_type not in NATIVE_FORMS or len(self.shape) not in (2, 3):
             return None
-        return repacked(self.blocks(), self.ggml_type, TILE_ELEMENTS)
+        return repacked(self.blocks(), self.ggml_type, TILE_ELEMENTS, threads)
 
     def quantised(
         self, scales: Scales = "exact", groups: Groups | None = None
@@ -100,7 +104,7 @@ class Weight:
         With float16 they are rounded, unless one would leave its range. `groups` are this
         weight's own, if they were made before. None where there are none.
         """
-        groups = groups or self.groups()
+        groups = groups or self.groups(threads=min(THREADS_MAX, cpus()))
         if groups is None:
             return None
         native, rows = NATIVE_FORMS[self.ggml_type], self.shape[:-1]

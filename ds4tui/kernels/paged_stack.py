@@ -4,7 +4,6 @@ What was copied stays in a cache that all stacks of a model share (`expert_cache
 are missing are read and unpacked on threads, some ahead of the one whose product is made.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
@@ -14,6 +13,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ds4tui.kernels.cpu.threads import cpus
 from ds4tui.kernels.expert_cache import ExpertCache
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.stack import Stack
@@ -99,7 +99,7 @@ class _Ahead:
 
 
 def reader_count() -> int:
-    return min(_READERS_MAX, os.cpu_count() or 1)
+    return min(_READERS_MAX, cpus())
 
 
 @cache
