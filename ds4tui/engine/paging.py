@@ -131,10 +131,12 @@ def _with_what_is_left(
 
 def _with_cache(gguf: GGUFFile, path: ComputePath, budget_bytes: int) -> ComputePath:
     """At least what a token picks: with less it would read all of that each time."""
-    budget = min(max(budget_bytes, picked_bytes(gguf, path)), experts_bytes(gguf, path))
-    if budget > budget_bytes:
-        log.warning("expert_cache is raised to %s, which a token picks", _mib(budget))
-    return replace(path, experts=ExpertCache(budget))
+    if budget_bytes >= experts_bytes(gguf, path):
+        return path
+    picked = picked_bytes(gguf, path)
+    if picked > budget_bytes:
+        log.warning("expert_cache is raised to %s, which a token picks", _mib(picked))
+    return replace(path, experts=ExpertCache(max(budget_bytes, picked)))
 
 
 def _mib(nbytes: int) -> str:

@@ -155,9 +155,14 @@ def test_too_small_a_cache_is_raised_to_what_a_token_picks(
     assert paged.experts is not None
     assert paged.experts.stats.budget_bytes == picked_bytes(mixture, device)
     assert "expert_cache is raised" in caplog.text
-    most = paged_path(mixture, config, device, LoadWish(0, MANY), MANY)
-    assert most.experts is not None
-    assert most.experts.stats.budget_bytes == experts_bytes(mixture, device)
+
+
+def test_a_cache_for_all_experts_is_none(mixture: GGUFFile) -> None:
+    config, path = config_and_path(mixture)
+    device = replace(path, matrices="dense", native=None, host_blocks=False)
+    every = experts_bytes(mixture, device)
+    assert paged_path(mixture, config, device, LoadWish(0, every), MANY) is device
+    assert paged_path(mixture, config, device, LoadWish(0, every - 1), MANY).experts is not None
 
 
 def test_a_token_picks_so_many_of_each_stack(mixture: GGUFFile) -> None:
