@@ -125,13 +125,15 @@ class Decision(Event):
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress(Event):
-    """`done` of `total` tokens to evaluate are evaluated; `cached` were already resident."""
+    """`done` of `total` tokens to evaluate are evaluated; `cached` were already resident.
+    `slowed` says in words why it goes more slowly than alone."""
 
     done: int
     total: int
     cached: int
     tokens_per_s: float
     eta_s: float
+    slowed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,9 +203,10 @@ class Generation:
             decode_ms=(self._last_token_s - first) * 1e3,
         )
 
-    def step(self, max_rows: int, busy: Iterable[int] = ()) -> None:
+    def step(self, max_rows: int, busy: Iterable[int] = (), slowed: str = "") -> None:
         """One picture, chunk of at most `max_rows` rows, or token. Never raises: what fails ends
-        the job as Failed. `busy` are the numbers of the sessions at work."""
+        the job as Failed. `busy` are the numbers of the sessions at work, `slowed` says in words
+        why its prefill is slower than alone."""
         try:
             if self.job.is_cancelled:
                 self._finish("cancelled")
@@ -213,7 +214,7 @@ class Generation:
                 self._begin(busy)
             elif not self._prefill.finished:
                 if not self._encode_picture(self._prefill, max_rows):
-                    self._prefill_chunk(self._prefill, max_rows)
+                    self._prefill_chunk(self._prefill, max_rows, slowed)
             else:
                 self._decode_token(busy)
             if self.ending is not None:
@@ -261,7 +262,7 @@ class Generation:
             self.job.emit(self.encoding)
         return one is not None
 
-    def _prefill_chunk(self, prefill: Prefill, max_rows: int) -> None:
+    def _prefill_chunk(self, prefill: Prefill, max_rows: int, slowed: str) -> None:
         prefill.step(max_rows)
         took_s = time.perf_counter() - self._prefill_began_s
         self._prefill_s = took_s - self._pictures.took_s
@@ -273,6 +274,7 @@ class Generation:
             cached=prefill.plan.kept,
             tokens_per_s=rate,
             eta_s=(prefill.total - prefill.done) / rate,
+            slowed="" if prefill.finished else slowed,
         )
         self.job.emit(self.progress)
         if prefill.finished:

@@ -7,13 +7,12 @@ has waited longest is next. So an agent with n agents before it waits for at mos
 
 The engine asks twice. Of the jobs that wait, which one begins: one whose session is busy is
 passed over and keeps its place. And of the jobs at work (several with several sessions), which
-one does the next step: it is taken, does one chunk or token, and is added again at the end.
-While it is not alone its chunks are small (`chunk_limit`), so that a token of another one waits
-for a fraction of a second and not for the largest chunk.
+prompt is evaluated next and which reply written: sharing.py says whether a prompt's or a reply's
+turn it is. Who is taken does one step and is added again at the end.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ds4tui.engine.requests import Origin
@@ -21,10 +20,6 @@ from ds4tui.engine.requests import Origin
 # A person sends the next message when the last reply is read: three in a row while an agent
 # waits are several front-ends at work, not one person in a hurry.
 PERSONS_IN_A_ROW = 3
-
-# Rows of a prefill chunk while somebody else waits for a step: two of the steps that any rest of
-# a prompt is done in. A CPU at 300 tokens/s does them in a fifth of a second.
-SHARED_CHUNK_ROWS = 64
 
 T = TypeVar("T")
 
@@ -83,11 +78,3 @@ def _take(persons: deque[T], agents: deque[T], passed: int) -> tuple[T, int]:
     if persons and not (agents and passed >= PERSONS_IN_A_ROW):
         return persons.popleft(), passed + 1 if agents else 0
     return agents.popleft(), 0
-
-
-def chunk_limit(sizes: Sequence[int], is_shared: bool) -> int:
-    """Most rows of the next prefill chunk, one of `sizes` (descending): the largest, or, while
-    another job is at work or a person waits, the largest of at most SHARED_CHUNK_ROWS."""
-    if not is_shared:
-        return sizes[0]
-    return next((size for size in sizes if size <= SHARED_CHUNK_ROWS), sizes[-1])

@@ -2,8 +2,8 @@
 
 Its loop: obey what callers asked for, begin the jobs that find a session (pool.py), choose one
 of those at work, do one chunk or one token of it, publish the stats, again. Of each session one
-job is at work, and runs to its end before the next begins; schedule.py says which job begins and
-which one does the next step. An idle engine blocks on its queue and uses no time at all.
+job is at work, and runs to its end before the next begins; schedule.py says which job begins,
+sharing.py which one does the next step. An idle engine blocks on its queue and uses no time.
 
 Callers' threads put calls into the queue, set a job's cancel event and read the stats object,
 which is replaced, never changed. Everything else belongs to the engine thread.
@@ -27,8 +27,9 @@ from ds4tui.engine.jobs import Generation, Job, check_request
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.pool import Pool
 from ds4tui.engine.requests import GenerateRequest
-from ds4tui.engine.schedule import Schedule, chunk_limit
+from ds4tui.engine.schedule import Schedule
 from ds4tui.engine.session import Session
+from ds4tui.engine.sharing import Turns
 from ds4tui.engine.stats import EngineStats
 from ds4tui.engine.stopping import stoppable
 from ds4tui.errors import EngineClosed, EngineError
@@ -46,14 +47,18 @@ class Engine:
     """Satisfies assistant.EngineLike. `load` runs on the engine's thread, once, after `start`;
     it is given up at the next tensor once the engine is closed (stopping.py).
 
-    Jobs may be submitted while the model loads; they wait.
+    Jobs may be submitted while the model loads; they wait. `clock` (seconds) is what the steps of
+    jobs are measured by, to share the time among them.
     """
 
-    def __init__(self, load: Callable[[], LoadedModel]) -> None:
+    def __init__(
+        self, load: Callable[[], LoadedModel], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._load = load
+        self._clock = clock
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._schedule: Schedule[Job] = Schedule()
-        self._at_work: Schedule[Generation] = Schedule()  # one a session at most
+        self._at_work = _turns()  # one a session at most
         self._unended: dict[Job, None] = {}  # all that were accepted, in order
         self._may_begin = False  # something has changed since waiting jobs were last looked at
         self._disk: DiskTier | None = None  # once loaded
@@ -242,17 +247,18 @@ class Engine:
             self._end(job, job.failed(exc, loaded))
 
     def _work_on(self, pool: Pool, books: Books) -> None:
-        """One step of a job, which is at the end of those at work then, or over. What fails beside
-        its work costs this job at most."""
-        work = self._at_work.take()
-        was_decoding = work.is_decoding
-        self._at_work.add(work, work.job.request.origin)
+        """One step of a job. What fails beside its work costs this job at most."""
+        work = self._at_work.next()
+        was_decoding, was_evaluated = work.is_decoding, work.usage.evaluated_tokens
+        began_s = self._clock()
         try:
             self._step(work, pool, books)
             if work.ending is None:
                 self._publish(work, books)
         except Exception as exc:  # the root of a job's work
             work.fail(exc)
+        rows = work.usage.evaluated_tokens - was_evaluated
+        self._at_work.stepped(work, self._clock() - began_s, rows)
         self._may_begin |= _may_let_others_begin(work, was_decoding)
         if work.ending is not None:
             self._at_work.remove(work)
@@ -263,12 +269,12 @@ class Engine:
 
     def _step(self, work: Generation, pool: Pool, books: Books) -> None:
         others = [other for other in self._at_work.in_order() if other is not work]
-        is_shared = any(o.is_decoding or o.job.request.origin == "person" for o in others)
         work.was_shared |= bool(others)
         was_decoding, decision = work.is_decoding, work.decision
         busy = [other.session.number for other in others]
         began_s = time.perf_counter()
-        work.step(chunk_limit(work.session.chunk_sizes, is_shared), busy)
+        max_rows = self._at_work.chunk_limit(work, work.session.chunk_sizes)
+        work.step(max_rows, busy, self._at_work.slowed_words(work))
         if pool.storing is not None:
             took_s, is_over = time.perf_counter() - began_s, work.ending is not None
             pool.storing.stepped(
@@ -368,8 +374,8 @@ class Engine:
 
     def _shut_down(self) -> None:
         """Closed as asked: everything ends as cancelled."""
-        while len(self._at_work):
-            work = self._at_work.take()
+        for work in self._at_work.in_order():
+            self._at_work.remove(work)
             work.job.cancel()
             work.step(1)
             if work.ending is not None:
@@ -380,7 +386,7 @@ class Engine:
 
     def _give_up(self, error: Exception) -> None:
         """There is no model to work with: everything fails with the reason."""
-        self._at_work = Schedule()  # with what they held of the model
+        self._at_work = _turns()  # with what they held of the model
         try:
             self._close_books(error)
         finally:  # whatever else fails: nobody waits for ever
@@ -394,6 +400,10 @@ class Engine:
         self._obey_calls(may_block=False)
         self._stats = replace(self._stats, state="closed", job_id="", origin="", queued_jobs=0)
         self._ready.set()
+
+
+def _turns() -> Turns[Generation]:
+    return Turns(lambda work: work.is_decoding)
 
 
 def _may_let_others_begin(work: Generation, was_decoding: bool) -> bool:

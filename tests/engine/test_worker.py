@@ -72,7 +72,9 @@ class Gate:
 class Bench:
     """An engine over a fake model of `context` tokens, and shorthands."""
 
-    def __init__(self, context: int = 200, **loaded: Any) -> None:
+    def __init__(
+        self, context: int = 200, clock: Callable[[], float] = time.perf_counter, **loaded: Any
+    ) -> None:
         self.model = FakeModel(context_tokens=context)
         values: dict[str, Any] = {
             "name": "fake",
@@ -82,7 +84,7 @@ class Bench:
             "available_bytes": lambda: 1 << 40,
             **loaded,
         }
-        self.engine = Engine(lambda: LoadedModel(**values))
+        self.engine = Engine(lambda: LoadedModel(**values), clock)
         self.engine.start()
         self.engine.wait_ready(20)
 

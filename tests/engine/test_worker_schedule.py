@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ds4tui.engine.schedule import PERSONS_IN_A_ROW, SHARED_CHUNK_ROWS, Schedule, chunk_limit
+from ds4tui.engine.schedule import PERSONS_IN_A_ROW, Schedule
 from tests.scale import scaled
 
 
@@ -107,10 +107,3 @@ def test_steps_of_jobs_at_work_go_round() -> None:
         steps.append(schedule.take())
         schedule.add(steps[-1], "person" if steps[-1] == "p1" else "agent")
     assert steps == "p1 p1 p1 a1 p1 p1 p1 a2 p1 p1 p1 a1".split()
-
-
-def test_chunks_shrink_while_somebody_else_waits() -> None:
-    sizes = tuple(range(512, 0, -32))
-    assert chunk_limit(sizes, is_shared=False) == 512
-    assert chunk_limit(sizes, is_shared=True) == SHARED_CHUNK_ROWS
-    assert chunk_limit((512, 128), is_shared=True) == 128  # of the set, whatever is in it

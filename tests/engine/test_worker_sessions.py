@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,33 +25,6 @@ def two() -> Iterator[Bench]:
     made = Bench(5000, sessions=2, put_away_bytes=1 << 30, chunk_sizes=(128, 64, 8))
     yield made
     made.engine.close()
-
-
-def names(events: list[Event]) -> str:
-    """The job of each chunk (upper case) and token (lower case), in order."""
-    steps = [e for e in events if isinstance(e, PrefillProgress | TokenText)]
-    return "".join(
-        e.job_id[-1].upper() if isinstance(e, PrefillProgress) else e.job_id[-1] for e in steps
-    )
-
-
-def test_two_jobs_are_at_work_at_once_and_a_person_goes_first(two: Bench) -> None:
-    events: list[Event] = []
-    gate = Gate(two.model)
-    _, agent = two.submit(LONG, replace(GREEDY, max_tokens=3), "agent", events.append)
-    gate.wait_reached()  # in the first chunk of the agent's, which is a large one
-    _, person = two.submit(PROMPT, replace(GREEDY, max_tokens=9), "person", events.append)
-    gate.open()
-    assert finished(agent).token_ids and finished(person).token_ids
-    order = [e.job_id for e in events if isinstance(e, PrefillProgress | TokenText)]
-    chunks = [e.done for e in events if isinstance(e, PrefillProgress) and e.job_id == "job-1"]
-    assert chunks[0] == 128
-    assert 64 in {after - before for before, after in pairwise(chunks)}
-    last_of_person = len(order) - 1 - order[::-1].index("job-2")
-    shared = order[order.index("job-2") : last_of_person]
-    assert "job-1" in shared  # the agent is not starved
-    assert max(len(run) for run in "".join(job[-1] for job in shared).split("1")) <= 3
-    assert max(len(run) for run in "".join(job[-1] for job in shared).split("2")) <= 1
 
 
 def test_alone_again_chunks_are_large_again(two: Bench) -> None:
