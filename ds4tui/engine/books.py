@@ -144,7 +144,7 @@ class Books:
 
     def fields(self, at_work: Iterable[Generation]) -> dict[str, Any]:
         """What EngineStats tells of sessions, pools and history."""
-        jobs = {work.session.number: work.job.job_id for work in at_work}
+        jobs = {work.session.number: work for work in at_work}
         return {
             **self._held,
             "experts": self._pool.expert_stats,
@@ -160,12 +160,13 @@ class Books:
             "tripwire_cause": self._pool.tripwire.cause,
         }
 
-    def _session(self, session: Session, jobs: dict[int, str]) -> SessionStats:
+    def _session(self, session: Session, jobs: dict[int, Generation]) -> SessionStats:
         number = session.number
+        work = jobs.get(number)
         snapshots, worst_replay = self._snapshots.get(number, ((), 0))
         resident = len(session.timeline)
-        state, rests = session.state_name, number not in jobs
-        if rests and state is SessionState.DECODING:  # so a reply ends
+        state = session.state_name
+        if work is None and state is SessionState.DECODING:  # so a reply ends
             state = SessionState.READY
         return SessionStats(
             session=number,
@@ -176,9 +177,10 @@ class Books:
             snapshots_at=snapshots,
             worst_replay=worst_replay,
             what=self._what.get(number, ""),
-            job_id=jobs.get(number, ""),
+            job_id=work.job.job_id if work is not None else "",
             used_s=self._used_s.get(number, 0.0),
             layout=self._layouts.get(number, ()) if resident else (),
+            prefill=work.progress if work is not None and not work.is_decoding else None,
         )
 
 

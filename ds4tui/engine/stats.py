@@ -33,6 +33,7 @@ class SessionStats:
     used_s: float = 0.0  # when a job last began in it, in seconds since 1970; 0: never
     layout: tuple[Run, ...] = ()  # of what is resident, but for what was sampled since a job began
     snapshots_at: tuple[int, ...] = ()  # where the snapshots stand, ascending
+    prefill: PrefillProgress | None = None  # of the job at work in it, while its prompt is read
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,18 @@ def sessions_section(stats: EngineStats, width: int) -> Content | None:
         if session.what and session.resident_tokens:
             what = cut(f"  {what_words(session.what)}", width)
             lines.append(Content.styled(what, QUIET))
+        lines += _reading_lines(session)
     return section("Sessions", *lines)
+
+
+def _reading_lines(session: SessionStats) -> list[Content]:
+    """How far the prompt is read, and what slows it."""
+    progress = session.prefill
+    if progress is None:
+        return []
+    done = f"  read {progress.done:,} of {progress.total:,}"
+    slowed = [Content.styled(f"  {progress.slowed}", QUIET)] if progress.slowed else []
+    return [Content(done), *slowed]
 
 
 # One that has no job rests, whatever its last job was doing when it ended.

@@ -58,13 +58,13 @@ class PanelView:
 
 
 def prefill_words(progress: PrefillProgress) -> str:
-    """`prefill 3,072/8,214 (37%) 512 tok/s ETA 10s, 2,048 from cache`."""
+    """`prefill 3,072/8,214 (37%) 512 tok/s ETA 10s, 2,048 from cache`, and what slows it."""
     rate = f" {progress.tokens_per_s:,.0f} tok/s" if progress.tokens_per_s else ""
     left = progress.done < progress.total and progress.tokens_per_s
     eta = f" ETA {duration_words(progress.eta_s)}" if left else ""
     return (
         f"prefill {progress.done:,}/{progress.total:,} ({percent(progress.done, progress.total)}%)"
-        f"{rate}{eta}, {progress.cached:,} from cache"
+        f"{rate}{eta}, {progress.cached:,} from cache{progress.slowed and f'; {progress.slowed}'}"
     )
 
 

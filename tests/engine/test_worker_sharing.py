@@ -10,6 +10,7 @@ import pytest
 
 from ds4tui.engine.requests import Origin
 from ds4tui.engine.sharing import PERSONS_READING_SHARE, READING_SHARE
+from ds4tui.engine.stats import EngineStats
 from ds4tui.events import Event, Listener, PrefillProgress, TokenText
 from tests.engine.test_worker import GREEDY, PROMPT, Bench, finished
 from tests.fakes import EventLog
@@ -103,6 +104,19 @@ def test_its_chunks_are_small_and_it_is_told_why(shared: Shared) -> None:
     words = "prefill is given 20 % of the time while 1 reply is written"
     assert {p.slowed for p in progress[:-1]} == {words}
     assert progress[-1].slowed == ""  # it is over
+
+
+def test_its_session_tells_so_whoever_did_the_last_step(shared: Shared) -> None:
+    seen: list[EngineStats] = []
+    _, log = shared.submit(PROMPT, replace(GREEDY, max_tokens=400), "agent", shared.hear)
+    log.wait_for(lambda e: isinstance(e, TokenText))
+    _, later = shared.submit(
+        LONG, replace(GREEDY, max_tokens=1), "agent", lambda e: seen.append(shared.engine.stats)
+    )
+    finished(later)
+    told = [s.prefill for stats in seen for s in stats.sessions if s.prefill is not None]
+    assert told and {p.job_id for p in told} == {later.events[0].job_id}
+    assert all(s.prefill is None for s in shared.engine.stats.sessions)
 
 
 def test_alone_it_is_read_in_large_chunks_with_no_excuse(shared: Shared) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ds4tui.engine.stats import EngineStats, MemoryNote, SessionStats
-from ds4tui.events import Decision
+from ds4tui.events import Decision, PrefillProgress
 from ds4tui.tui.held import (
     held_section,
     notes_section,
@@ -95,6 +95,16 @@ def test_sessions_tell_who_is_at_work_and_for_whom() -> None:
         "3 empty",
         "4 given up",
     ]
+
+
+def test_a_prompt_that_is_read_beside_a_reply_says_what_it_is_given() -> None:
+    reading = PrefillProgress("j", 512, 14_000, 0, 100.0, 135.0, slowed="given 20 %")
+    first, *others = TWO.sessions
+    stats = replace(TWO, sessions=(replace(first, prefill=reading), *others))
+    lines = plain(sessions_section(stats, 32)).split("\n")
+    assert lines[3:5] == ["  read 512 of 14,000", "  given 20 %"]
+    stats = replace(TWO, sessions=(replace(first, prefill=replace(reading, slowed="")), *others))
+    assert len(plain(sessions_section(stats, 32)).split("\n")) == len(lines) - 1
 
 
 def test_notes_are_the_newest_that_are_news() -> None:

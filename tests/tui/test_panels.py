@@ -49,6 +49,8 @@ def test_prefill_is_never_a_bare_spinner() -> None:
     assert words == "prefill 3,072/8,214 (37%) 512 tok/s ETA 11s, 2,048 from cache"
     done = replace(PREFILL, done=8214)
     assert prefill_words(done) == "prefill 8,214/8,214 (100%) 512 tok/s, 2,048 from cache"
+    slowed = replace(PREFILL, slowed="prefill is given 20 % of the time while 1 reply is written")
+    assert prefill_words(slowed) == f"{words}; {slowed.slowed}"
     start = replace(PREFILL, done=0, tokens_per_s=0.0, eta_s=0.0)
     assert prefill_words(start) == "prefill 0/8,214 (0%), 2,048 from cache"
 
