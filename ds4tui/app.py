@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from textual import on
-from textual.app import App, ComposeResult, SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.driver import Driver
@@ -37,6 +37,7 @@ from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
 from ds4tui.tui.conversations import Conversations
+from ds4tui.tui.crashing import ReportingApp
 from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
@@ -70,7 +71,7 @@ BROAD_CELLS = 170  # from here on a decision's details stand beside the list, el
 TALL_CELLS = 36  # from here on the decisions stand below the conversation, else over it
 
 
-class Ds4App(App[None], inherit_bindings=False):
+class Ds4App(ReportingApp, inherit_bindings=False):
     """A chat with a local model. Satisfies commands.CommandHost."""
 
     CSS_PATH = "tui/ds4.tcss"
@@ -116,6 +117,7 @@ class Ds4App(App[None], inherit_bindings=False):
         self._opening_words = ""
         self._leaving = Leaving(self)
         self._is_closed = False
+        self._standing = NOTHING  # in the prompt, when the app crashed
         self._poll: Timer | None = None
 
     # Composition
@@ -442,7 +444,10 @@ class Ds4App(App[None], inherit_bindings=False):
 
     async def on_unmount(self) -> None:
         if not self._is_closed:  # the app ends by an error
-            await self._close(NOTHING)
+            await self._close(self._standing)
+
+    def keep_what_stands(self) -> None:
+        self._standing = self.chat_view.draft
 
     async def _close(self, draft: Message) -> None:
         self._is_closed = True

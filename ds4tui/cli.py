@@ -22,11 +22,11 @@ from ds4tui.config import (
     expected,
     flag_of,
     load_settings,
-    log_path,
     print_config,
     table,
     unknown_variables,
 )
+from ds4tui.crash import message, reporting_threads, write_report
 from ds4tui.errors import Ds4Error, UsageError
 from ds4tui.interrupts import ending_on_interrupt
 from ds4tui.logs import logging_set_up
@@ -112,7 +112,8 @@ def _run(given: list[str]) -> int:
     if hasattr(args, "print_config"):
         sys.stdout.write(print_config(settings))
         return 0
-    with logging_set_up(settings.log_level, to_stderr=command is not None and command.logs):
+    is_served = command is not None and command.logs
+    with logging_set_up(settings.log_level, to_stderr=is_served), reporting_threads():
         return _dispatch(command, settings, args)
 
 
@@ -130,7 +131,8 @@ def _dispatch(command: Command | None, settings: Settings, args: argparse.Namesp
         log.exception("internal error")
         if os.environ.get("DS4TUI_DEBUG"):
             raise
-        _say(f"ds4tui: internal error: {exc!r}", f"  {log_path()} shows where.")
+        what = f"ds4tui {command.name}" if command is not None else "ds4tui"
+        _say(message(exc, what, write_report(exc, what)))
         return 1
 
 

@@ -49,6 +49,8 @@ OTHER_VARIABLES = {
     "DS4TUI_CACHE_DIR": "the folder of what can be made again: kernels compiled for this machine",
     "DS4TUI_DEBUG": "1 checks the session's invariants at every step",
     "DS4TUI_DEV_MODELS": "the folder of more models for the tests: see tools/dev_models.py",
+    "DS4TUI_REPORT_WORDS": "1 puts into crash reports and the log what exceptions say, which may "
+    "hold what was written",
     "DS4TUI_KERNELS": "which kernel twin is used: see `ds4tui doctor`",
     "DS4TUI_TEST_SCALE": "scales the long random tests",
 }

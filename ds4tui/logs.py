@@ -1,21 +1,53 @@
 """Where log lines go: a file that rotates, and standard error for `serve`.
 
-What people type and what models answer is never logged.
+What people type and what models answer is never logged, nor what exceptions say, which may hold
+it (crash.py).
 """
 
+import copy
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
+from types import TracebackType
+from typing import Any
 
 from ds4tui.config import log_path
+from ds4tui.crash import are_words_wanted, discreet, traceback_text
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # Some days of ordinary use; a request is one line of about 200 bytes.
 MAX_FILE_BYTES = 2 * 2**20
 OLD_FILES = 3
+
+
+class DiscreetFormatter(logging.Formatter):
+    """Writes of exceptions, as arguments or with a traceback, what crash.py lets through."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record = copy.copy(record)
+        record.exc_text = None  # as another handler may have written it
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(_discreet, record.args))
+        elif isinstance(record.args, Mapping):
+            record.args = {name: _discreet(value) for name, value in record.args.items()}
+        if record.name == "asyncio" and record.exc_info and not are_words_wanted():
+            # Its own words spell out tasks and the arguments of callbacks.
+            record.msg, record.args = "a task or callback failed", ()
+        return super().format(record)
+
+    def formatException(
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None]
+        | tuple[None, None, None],
+    ) -> str:
+        return traceback_text(ei[1]) if ei[1] is not None else ""
+
+
+def _discreet(value: Any) -> Any:
+    return discreet(value) if isinstance(value, BaseException) else value
 
 
 @contextmanager
@@ -30,7 +62,7 @@ def logging_set_up(level: str, to_stderr: bool = False) -> Iterator[None]:
     own.setLevel(level.upper())
     logging.captureWarnings(True)
     for handler in handlers:
-        handler.setFormatter(logging.Formatter(FORMAT))
+        handler.setFormatter(DiscreetFormatter(FORMAT))
         root.addHandler(handler)
     try:
         yield

@@ -19,6 +19,7 @@ from ds4tui.cache.memory import process_memory_bytes
 from ds4tui.chat.rendering import ChatFormat
 from ds4tui.chat.saved_replies import SavedReplies
 from ds4tui.config import Settings
+from ds4tui.crash import note_model
 from ds4tui.engine.device_memory import available_bytes
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.loaded import LoadedModel
@@ -93,6 +94,7 @@ def open_assistant(
             vision=engine.stats.encoder,
         )
     _opened.append(name)
+    note_model(name)
     log.info("opened %s in %.1f s: %s", name, time.perf_counter() - began_s, info)
     log.info("%s: sampling %s", name, settings.sampling(info.sampling).words())
     if not chat_format.prefix_stable:

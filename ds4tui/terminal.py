@@ -1,5 +1,6 @@
 """`ds4tui` in a terminal: put the app together and run it."""
 
+import sys
 from contextlib import closing
 
 from ds4tui.agents import Agents
@@ -7,6 +8,7 @@ from ds4tui.app import Ds4App
 from ds4tui.chat.ledger import ConversationLedger
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings, own_keys
+from ds4tui.crash import message
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.errors import ModelNotFound
 from ds4tui.library.pull import pull
@@ -41,6 +43,8 @@ def open_app(settings: Settings, continue_last: bool) -> int:
             shortcuts=shortcuts(own_keys()),
         )
         app.run()
+    if app.crash is not None:
+        print(message(app.crash[0], "the app", app.crash[1]), file=sys.stderr)
     return app.return_code or 0
 
 

@@ -76,8 +76,8 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 def test_the_fixed_names_are_there() -> None:
     parser = build_parser()
     assert set(options(parser)) >= set(
-        "-m --continue --plain -p -i --json --temperature --seed --max-tokens --system --top-p --top-k "
-        "--min-p --repetition-penalty --stop --print-config --version".split()
+        "-m --continue --plain -p -i --json --temperature --seed --max-tokens --system --top-p "
+        "--top-k --min-p --repetition-penalty --stop --print-config --version".split()
     )
     commands = subparsers(parser)
     assert set(commands) == set("serve pull models doctor bench cache launch selftest".split())
@@ -302,7 +302,8 @@ def test_a_fault_of_ours_is_logged_and_told(
     monkeypatch.delenv("DS4TUI_DEBUG")
     assert fails_with(monkeypatch, ZeroDivisionError("oh")) == 1
     err = capsys.readouterr().err
-    assert "internal error: ZeroDivisionError('oh')" in err and str(log_path()) in err
+    (report,) = (log_path().parent / "crashes").iterdir()
+    assert "(ZeroDivisionError)" in err and str(report) in err and "oh" not in err
     assert "Traceback" in log_path().read_text()
     monkeypatch.setenv("DS4TUI_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):

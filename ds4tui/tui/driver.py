@@ -22,6 +22,12 @@ class TerminalDriver(LinuxDriver):
         if self._file is not None:
             self._file = _Forgiving(self._file, self._tell_gone)  # type: ignore[assignment]
 
+    def _run_input_thread(self) -> None:
+        try:
+            self.run_input_thread()
+        except Exception as exc:  # the thread's root: Textual would show what it was about
+            self._app.call_later(self._app._handle_exception, exc)
+
     def run_input_thread(self) -> None:
         try:
             super().run_input_thread()

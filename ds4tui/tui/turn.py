@@ -5,6 +5,7 @@ through an inbox at a bounded rate, the journal has its own thread. However it e
 stopped, failed), the answer's last word is in the store when `run` returns.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -140,6 +141,9 @@ class Turn:
         error: Ds4Error | None = None
         try:
             await self._work(answer_id, view)
+        except asyncio.CancelledError:  # the app ends by an error
+            self._note_progress(answer_id)
+            raise
         except Ds4Error as exc:
             error = exc
         except Exception as exc:  # the turn's root: shown in the transcript, not a crash
@@ -216,8 +220,11 @@ class Turn:
         now = time.monotonic()
         if self._texts and now - self._journalled_s >= JOURNAL_INTERVAL_S:
             self._journalled_s = now
-            text = "".join(self._texts)
-            self._journal.note_progress(answer_id, text, tuple(self._ids), self._stats(None))
+            self._note_progress(answer_id)
+
+    def _note_progress(self, answer_id: int) -> None:
+        text = "".join(self._texts)
+        self._journal.note_progress(answer_id, text, tuple(self._ids), self._stats(None))
 
     def _end(self, error: Ds4Error | None) -> TurnEnd:
         text = "".join(self._texts)
