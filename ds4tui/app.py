@@ -33,6 +33,7 @@ from ds4tui.tui import commands, wording
 from ds4tui.tui.acts import Acts
 from ds4tui.tui.agents_view import AgentsView
 from ds4tui.tui.background import in_thread, on_this_loop
+from ds4tui.tui.cached import Cached
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.clipboard import copy_with_tool
 from ds4tui.tui.commands import Command
@@ -110,6 +111,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         self._told_causes: set[str] = set()
         self._journal = Journal(store, self._tell_store_problem)
         self.acts = Acts(self)
+        self.cached = Cached(self)
         self.conversations = Conversations(self, self._journal)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
@@ -216,7 +218,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
             self.notify(f"The server is on: {self._server.url}")
             if self._server.warning:
                 self.notify(self._server.warning, severity="warning", timeout=wording.WARNING_S)
-        self._keep_polling()
+        self.keep_polling()
 
     def switch_panel(self) -> None:
         screen, is_shown = self.screen_stack[0], self.query_one(KVPanel).display
@@ -332,7 +334,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
     def _turns_changed(self) -> None:
         self.refresh_bindings()
         self._show_header()
-        self._keep_polling()
+        self.keep_polling()
 
     @on(ChatView.ModelWanted)
     def _model_wanted(self) -> None:
@@ -410,7 +412,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
             )
             self.run_worker(self.chat_view.warn(*words))
 
-    def _keep_polling(self) -> None:
+    def keep_polling(self) -> None:
         self._show_meters()
         if self._poll is not None:
             self._poll.resume()

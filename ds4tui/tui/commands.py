@@ -12,6 +12,7 @@ from ds4tui.errors import UsageError
 
 if TYPE_CHECKING:
     from ds4tui.tui.acts import Acts
+    from ds4tui.tui.cached import Cached
     from ds4tui.tui.conversations import Conversations
     from ds4tui.tui.models import Models
 
@@ -25,6 +26,8 @@ class CommandHost(Protocol):
     def acts(self) -> "Acts": ...
     @property
     def conversations(self) -> "Conversations": ...
+    @property
+    def cached(self) -> "Cached": ...
     @property
     def models(self) -> "Models": ...
 
@@ -145,6 +148,26 @@ COMMANDS: tuple[Command, ...] = (
         "show or hide the disk: what is stored, in which room, and what went wrong",
         lambda host, text: host.switch_disk(),
         keys=("f5",),
+    ),
+    Command(
+        "cache",
+        "tell what the KV cache holds in memory and on disk, and what was decided last",
+        lambda host, text: host.cached.tell(text),
+        choices=(
+            ("", "tell what the KV cache holds in memory and on disk, and what was decided last"),
+            ("disk", "show or hide the disk panel"),
+            ("decisions", "show or hide the decisions"),
+            ("clear", "remove what is stored on disk, but for what is pinned"),
+        ),
+    ),
+    Command(
+        "pin",
+        "keep this conversation on disk, whatever room is needed",
+        lambda host, text: host.cached.pin(text),
+        choices=(
+            ("", "keep this conversation on disk, whatever room is needed"),
+            ("off", "let this conversation go when room is needed"),
+        ),
     ),
     Command(
         "agents",

@@ -63,7 +63,7 @@ async def test_what_is_written_while_idle_is_followed_and_then_nothing_ticks() -
         poll = on.app._poll
         assert poll is not None and not poll._active.is_set()
         tell(on, assistant, is_storing=True, disk=replace(DISK, queued_bytes=24_000_000))
-        on.app._keep_polling()
+        on.app.keep_polling()
         await on.until(lambda: "24.0 MB wait to be written" in on.screen_text())
         assert poll._active.is_set()
         stats = assistant.engine._stats
