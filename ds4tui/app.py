@@ -54,6 +54,7 @@ from ds4tui.tui.palette import palette
 from ds4tui.tui.panels import PanelView
 from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
 from ds4tui.tui.prompt import Prompt
+from ds4tui.tui.reopening import Reopening
 from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.picture import choose_picture
 from ds4tui.tui.server_switch import ServerSwitch
@@ -115,6 +116,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         self.conversations = Conversations(self, self._journal)
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
+        self._reopening = Reopening(self, self._slot, self._server)
         self.models = Models(self, self._slot, self._server, check_model, pull_model)
         self._opening_words = ""
         self._leaving = Leaving(self)
@@ -169,7 +171,8 @@ class Ds4App(ReportingApp, inherit_bindings=False):
                 else:
                     await self.chat_view.open_conversation(latest.id)
         except StoreError as exc:
-            await self.chat_view.tell_error(exc)
+            if not self._is_closed:  # quit at once
+                await self.chat_view.tell_error(exc)
 
     def get_driver_class(self) -> type[Driver]:
         found = super().get_driver_class()
@@ -332,6 +335,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
 
     @on(ChatView.TurnsChanged)
     def _turns_changed(self) -> None:
+        self._reopening.look()
         self.refresh_bindings()
         self._show_header()
         self.keep_polling()

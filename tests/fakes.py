@@ -239,6 +239,11 @@ class FakeEngine:
             self.changed.notify_all()
         return job
 
+    def die(self, error: Exception) -> None:
+        """Stop as the real one does when its thread ends by a fault."""
+        self.submit_error = error
+        self.close()
+
     def close(self, timeout_s: float = 10.0) -> None:
         with self.changed:
             self._closing = True

@@ -21,8 +21,9 @@ from ds4tui.crash import (
     traceback_text,
     write_report,
 )
-from ds4tui.errors import OutOfMemory, UsageError
+from ds4tui.errors import EngineClosed, OutOfMemory, UsageError
 from ds4tui.logs import logging_set_up
+from tests.engine.test_worker import Bench
 from tests.tui.test_real_terminal import LEAVE_ALTERNATE_SCREEN, SHOW_CURSOR, Terminal
 
 SECRET = "xyzzy-3141"
@@ -179,6 +180,23 @@ def test_a_task_that_nobody_awaits_is_logged_without_words() -> None:
     with logging_set_up("info"):
         asyncio.run(forget())
     assert "in fail" in log_path().read_text() and SECRET not in log_path().read_text()
+
+
+def test_an_engine_that_stops_writes_a_report_and_says_why_to_all_who_ask() -> None:
+    bench = Bench()
+
+    def fail() -> None:
+        raise ValueError(SECRET)
+
+    with logging_set_up("info"):
+        bench.engine._calls.put(fail)
+        bench.engine._thread.join(20)
+    with pytest.raises(EngineClosed, match="The engine stopped: ValueError") as told:
+        bench.submit()
+    (report,) = (log_path().parent / "crashes").iterdir()
+    assert str(report) in told.value.hint and bench.engine.stats.state == "closed"
+    assert "the engine ended" in report.read_text() and "in _obey_calls" in report.read_text()
+    assert SECRET not in report.read_text() + log_path().read_text()
 
 
 # The app

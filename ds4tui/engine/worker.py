@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from ds4tui.cache.kvstore import DiskTier
+from ds4tui.crash import write_report
 from ds4tui.engine.books import Books, counted
 from ds4tui.engine.device_memory import available_bytes
 from ds4tui.engine.failures import let_go
@@ -162,7 +163,10 @@ class Engine:
             pool.store_the_rest()
         except BaseException as exc:  # the root of the thread: only a fault of ours gets here
             _log.exception("the engine stopped")
-            self._give_up(EngineClosed(f"The engine stopped: {type(exc).__name__}: {exc}"))
+            report = write_report(exc, "the engine")
+            where = f"{report} says where." if report else "The log file has the details."
+            what = f"The engine stopped: {type(exc).__name__}: {exc}."
+            self._give_up(EngineClosed(what, where))
         finally:
             if loaded.disk is not None:
                 loaded.disk.close(CLOSE_DISK_S)

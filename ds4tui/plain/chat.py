@@ -203,6 +203,7 @@ class PlainChat:
         self._has_failed |= end.error is not None
         if end.error is not None:
             await self.tell_error(end.error)
+            await self.models.offer_again()
         if isinstance(end.error, ConversationWentOn) and self.chat.id is not None:
             await self._telling_errors(self.open_conversation(self.chat.id))
         if not end.answered and not is_again:

@@ -87,6 +87,18 @@ class Models:
             await self._server.start(self.assistant)
             self._host.lines.say(f"The server is on: {self._server.url}", self._server.warning)
 
+    async def offer_again(self) -> None:
+        """Ask whether to open the model once more whose engine stopped by a fault."""
+        stopped = self.assistant
+        if stopped is None or stopped.stats.state != "closed" or not self._host.lines.is_terminal:
+            return
+        with self._signals.raising():
+            answer = self._host.lines.line(f"Open {stopped.info.name} again? yes or no: ")
+        if (answer or "").strip().lower() in ("y", "yes"):
+            was_served = await self._server.stop()
+            if await self._open_told(stopped.info.path) and was_served:
+                await self.switch_server()
+
     async def close(self) -> None:
         await self._server.stop()
         await self._slot.close()

@@ -31,9 +31,15 @@ class Journal:
         self._on_problem = on_problem
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ds4tui-journal")
         self._behind: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     async def ask(self, call: Callable[[ConversationStore], T]) -> T:
-        """The result of `call(store)`. Raises StoreError."""
+        """The result of `call(store)`. Raises StoreError, also once the journal is closed."""
+        if self._is_closed:
+            raise StoreError("The conversations are closed: ds4tui ends.")
+        return await self._run(call)
+
+    async def _run(self, call: Callable[[ConversationStore], T]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, lambda: call(self.store))
 
@@ -75,7 +81,7 @@ class Journal:
     ) -> None:
         """Write what there is of an answer by now, without waiting for it; skipped while the
         one before is still being written."""
-        if self._behind is not None and not self._behind.done():
+        if self._is_closed or (self._behind is not None and not self._behind.done()):
             return
         store = self.store
         # Handed in at once, not from a task: what ends the turn must come after it.
@@ -102,7 +108,8 @@ class Journal:
                 await self.ask(lambda store: store.keep_draft(draft))
         except StoreError:
             log.warning("the draft could not be kept", exc_info=True)
-        await self.ask(lambda store: store.close())
+        self._is_closed = True  # before it is waited for: who asks meanwhile comes too late
+        await self._run(lambda store: store.close())
         self._thread.shutdown(wait=False)
 
     def _move_to_memory(self, chat: OpenChat, problem: StoreError) -> None:
