@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from textual import events
 from textual.keys import _character_to_key
-from textual.widgets._markdown import MarkdownTableCellContents
 
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
@@ -658,11 +657,7 @@ async def test_text_is_never_markup_nor_a_terminal_command() -> None:
         text = on.screen_text()
         assert "[bold]x[/] [/nope]" in text and "\x1b" not in text and "\x07" not in text
         assert on.answers == [EVIL]  # what is kept is what was written
-        cells = on.app.query(MarkdownTableCellContents)
-        assert len(cells) == 2
-        for cell in cells:
-            on.app.screen._handle_tooltip_timer(cell)  # what hovering over it comes to
-            await on.pilot.pause()
+        assert "[/a]" in text and "[/b]" in text and "[/c]" in text
         await on.press("ctrl+r")
         await on.until(lambda: "1 conversation" in on.screen_text())
         await on.press("escape")
@@ -691,7 +686,7 @@ async def test_a_link_is_shown_and_copied_and_never_opened(
         monkeypatch.setattr(on.app, "open_url", lambda url, **_: opened.append(url))
         await on.ask("q")
         await on.answered()
-        await on.pilot.click("MarkdownParagraph", offset=(5, 0))
+        await on.pilot.click("AnswerMarkdown", offset=(6, 0))
         await on.until(lambda: any("https://example.org/x" in t for t in on.toasts))
         assert opened == [] and "\x1b" not in "".join(on.toasts) + on.app.clipboard
 

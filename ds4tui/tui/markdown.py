@@ -1,171 +1,153 @@
-"""Markdown of answers: Textual's widget with what untrusted and streamed text needs.
+"""The text of one answer as Markdown, in one widget; what its lines are is markdown_lines' part.
 
-Untrusted: raw HTML and link definitions are shown as they stand (Textual would drop them
-unseen), links are never opened, and a table cell has no tooltip: Textual reads it as markup, and
-a cell with an unpaired closing tag ended the app.
-
-Streamed: a layout of the screen costs about ten milliseconds, so a paragraph asks for one only
-when it gets another line, and a list grows by its last item where Textual makes it anew.
+Untrusted: links are never opened, and no text is read as markup. Streamed: a layout of the screen
+costs milliseconds, so one is asked for only when there are more lines; else only lines that are
+other ones now are drawn. The engine may want the core that drawing takes.
 """
 
 import logging
-from collections.abc import Iterable
+from urllib.parse import unquote
 
-from markdown_it import MarkdownIt
-from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Label, Markdown
-from textual.widgets._markdown import (
-    MarkdownBlock,
-    MarkdownBulletList,
-    MarkdownFence,
-    MarkdownOrderedList,
-    MarkdownParagraph,
-    MarkdownTable,
-    MarkdownTableContent,
+from textual.geometry import Region, Size
+from textual.highlight import (
+    ANSIDarkHighlightTheme,
+    ANSILightHighlightTheme,
+    HighlightTheme,
 )
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
+from textual.widget import Widget
 
+from ds4tui.tui.markdown_lines import Colours, GrowingLines, markdown_lines
+from ds4tui.tui.markdown_lines import parser as parser  # for who copies code
 from ds4tui.tui.terminal_text import harmless
 
 log = logging.getLogger(__name__)
 
 
-def parser() -> MarkdownIt:
-    return MarkdownIt("gfm-like", {"html": False}).disable("reference")
+class LinkChosen(Message):
+    """A link in an answer was clicked. Nothing is opened: its target is shown and copied."""
+
+    def __init__(self, href: str) -> None:
+        super().__init__()
+        self.href = href
 
 
-class AnswerMarkdown(Markdown):
+class AnswerMarkdown(Widget):
     """The rendered text of one answer. `add` while it is written, `settle` when it is whole."""
 
-    def __init__(self, text: str = "") -> None:
-        super().__init__(harmless(text), parser_factory=parser, open_links=False)
-
-    def get_block_class(self, block_name: str) -> type[MarkdownBlock]:
-        return _BLOCKS.get(block_name) or super().get_block_class(block_name)
-
-    async def add(self, text: str) -> None:
-        await self.append(harmless(text))
-
-    async def settle(self) -> None:
-        """Render the whole text anew if adding piece by piece led to anything else than that."""
-        whole = self._build_from_source(self.source)
-        mounted = [child for child in self.children if isinstance(child, MarkdownBlock)]
-        if list(_texts(whole)) != list(_texts(mounted)):
-            log.debug("an answer is rendered anew")
-            await self.update(self.source)
-
-
-def _texts(blocks: Iterable[MarkdownBlock]) -> Iterable[tuple[str, str]]:
-    """(kind, text) of blocks and what they hold, whether mounted or not, in order."""
-    for block in blocks:
-        text = block.code if isinstance(block, MarkdownFence) else block._content.plain
-        yield type(block).__name__, text
-        if isinstance(block, MarkdownTable):
-            headers, rows = (
-                (block._headers, block._rows)
-                if block.is_attached
-                else block._get_headers_and_rows()
-            )
-            yield "cells", repr([cell.plain for row in (headers, *rows) for cell in row])
-        else:
-            yield from _texts(_inner(block))
-
-
-def _inner(block: MarkdownBlock) -> Iterable[MarkdownBlock]:
-    for inner in block._blocks or block.children:
-        if isinstance(inner, MarkdownBlock):
-            yield from _inner(inner) if _is_item(inner) else (inner,)
-        elif isinstance(inner, Horizontal):  # an item of a mounted list: bullet and blocks
-            for part in inner.query_children(Vertical):
-                yield from (b for b in part.children if isinstance(b, MarkdownBlock))
-
-
-def _is_item(block: MarkdownBlock) -> bool:
-    return block._token.type == "list_item_open"
-
-
-class _Paragraph(MarkdownParagraph):
-    def set_content(self, content: Content) -> None:
-        width = self.content_size.width
-        grows = not width or len(content.wrap(width)) != len(self._content.wrap(width))
-        self._content = content
-        self.update(content, layout=grows)
-
-
-class _Fence(MarkdownFence):
-    def set_content(self, content: Content) -> None:
-        before, lines = self._content.plain.count("\n") + 1, content.plain.split("\n")
-        self._content = content
-        for label in self.query(Label):  # none before it is mounted
-            fits = max(map(len, lines)) <= label.content_size.width
-            label.update(content, layout=not fits or len(lines) != before)
-
-
-async def _grow_list(shown: MarkdownBlock, block: MarkdownBlock) -> bool:
-    """Make the mounted list `shown` the list `block` if only its end differs: whether it did.
-
-    What is streamed only grows, so all items but the last one shown are done. The last one is
-    brought up to date if it is a paragraph in both, and the others of `block` are added.
+    DEFAULT_CSS = """
+    AnswerMarkdown {
+        width: 1fr;
+        height: auto;
+        padding: 0 2;
+        color: $foreground;
+        text-wrap: nowrap;
+        text-overflow: clip;
+    }
     """
-    items = [item for item in shown.children if isinstance(item, Horizontal)]
-    old, new = items[-1].query_children(Vertical).first(), block._blocks[len(items) - 1]
-    paragraphs = [*old.children, *new._blocks]
-    if len(paragraphs) != 2 or not all(isinstance(p, _Paragraph) for p in paragraphs):
-        return False
-    await paragraphs[0]._update_from_block(paragraphs[1])  # type: ignore[attr-defined]
-    shown._copy_context(block)
-    rest = list(block.compose())[len(items) :]
-    if rest:
-        await shown.mount_all(rest)
-    return True
 
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
+        self._source = harmless(text)
+        self._made_for: tuple[int, Colours] | None = None
+        self._growing = GrowingLines(1)
+        self._strips: dict[int, Strip] = {}
 
-class _BulletList(MarkdownBulletList):
-    async def _update_from_block(self, block: MarkdownBlock) -> None:
-        grows = isinstance(block, _BulletList) and len(block._blocks) >= len(self.children) > 0
-        if not (grows and await _grow_list(self, block)):
-            await super()._update_from_block(block)
+    @property
+    def lines(self) -> list[Content]:
+        """As they are drawn; none before the widget has a size."""
+        return self._growing.lines
 
+    def add(self, text: str) -> None:
+        """More text at the end."""
+        more = harmless(text)
+        self._source += more
+        if self._made_for is not None:  # else all of it is laid out at once
+            before = len(self.lines)
+            self._changed(self._growing.add(more), before)
 
-class _OrderedList(MarkdownOrderedList):
-    async def _update_from_block(self, block: MarkdownBlock) -> None:
-        shown = len(self.children)
-        grows = isinstance(block, _OrderedList) and len(block._blocks) >= shown > 0
-        # From the number 10 on all numbers are a cell wider; a list may begin with any number.
-        same_width = grows and _digits(block, shown) == _digits(block, len(block._blocks))
-        if not (same_width and await _grow_list(self, block)):
-            await super()._update_from_block(block)
+    def settle(self) -> None:
+        """Render the whole text anew if adding piece by piece led to anything else than that."""
+        if self._made_for is None:
+            return
+        whole = markdown_lines(self._source, *self._made_for)
+        if len(whole) != len(self.lines) or not all(map(Content.is_same, whole, self.lines)):
+            log.debug("an answer is rendered anew")
+            before = len(self.lines)
+            self._growing.lines[:] = whole
+            self._changed(0, before)
 
+    def _changed(self, first: int, lines_before: int) -> None:
+        """Lines from `first` on are other ones."""
+        for y in [y for y in self._strips if y >= first]:
+            del self._strips[y]
+        height = max(len(self.lines), lines_before) - first
+        region = Region(0, first, self.outer_size.width, height)
+        self.refresh(region, layout=len(self.lines) != lines_before)
 
-def _digits(block: MarkdownBlock, items: int) -> int:
-    """Digits of the last of `items` numbers of a list that is not mounted yet."""
-    first = getattr(block._blocks[0], "bullet", "")
-    return len(str((int(first) if first.isdecimal() else 1) + items - 1))
+    def _lay_out(self, width: int) -> None:
+        made_for = (width, self._colours)
+        if width > 0 and made_for != self._made_for:
+            self._made_for = made_for
+            self._growing = GrowingLines(*made_for)
+            self._growing.add(self._source)
+            self._strips.clear()
 
+    @property
+    def _colours(self) -> Colours:
+        if not self.app.native_ansi_color:
+            return HighlightTheme
+        return ANSIDarkHighlightTheme if self.app.current_theme.dark else ANSILightHighlightTheme
 
-class _TableContent(MarkdownTableContent):
-    def compose(self) -> ComposeResult:
-        for cell in super().compose():
-            cell.tooltip = None
-            yield cell
+    # What Textual asks
 
-    async def _update_rows(self, updated_rows: list[list[Content]]) -> None:
-        if updated_rows:  # Textual's loop needs one
-            await super()._update_rows(updated_rows)
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return container.width
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        self._lay_out(width)
+        return len(self.lines) + 1 if self.lines else 0  # an empty one before the footer
 
-class _Table(MarkdownTable):
-    def compose(self) -> ComposeResult:
-        self._headers, self._rows = self._get_headers_and_rows()
-        yield _TableContent(self._headers, self._rows)
+    def render(self) -> Content:
+        return Content("\n").join(self.lines)
 
+    def render_line(self, y: int) -> Strip:
+        self._lay_out(self.content_size.width)
+        if y >= len(self.lines):
+            return Strip.blank(self.content_size.width, self.visual_style.rich_style)
+        if self.text_selection is not None:
+            return self._strip(y, self._selected(self.lines[y], y, self.text_selection))
+        if y not in self._strips:
+            self._strips[y] = self._strip(y, self.lines[y])
+        return self._strips[y]
 
-_BLOCKS: dict[str, type[MarkdownBlock]] = {
-    "paragraph_open": _Paragraph,
-    "bullet_list_open": _BulletList,
-    "ordered_list_open": _OrderedList,
-    "fence": _Fence,
-    "code_block": _Fence,
-    "table_open": _Table,
-}
+    def _strip(self, y: int, line: Content) -> Strip:
+        width, style = self.content_size.width, self.visual_style
+        strips = Visual.to_strips(self, line, width, 1, style, apply_selection=False, pad=True)
+        blank = Strip.blank(width, style.rich_style)
+        return (strips[0] if strips else blank).apply_offsets(0, y)
+
+    def _selected(self, line: Content, y: int, selection: Selection) -> Content:
+        span = selection.get_span(y)
+        if span is None:
+            return line
+        start, end = span
+        style = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+        return line.stylize(style, start, len(line.plain) if end == -1 else end)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        chosen = selection.extract("\n".join(line.plain for line in self.lines))
+        return "\n".join(line.rstrip() for line in chosen.split("\n")), "\n"
+
+    def notify_style_update(self) -> None:
+        self._strips.clear()
+        super().notify_style_update()
+
+    def action_link(self, href: str) -> None:
+        """A link was clicked."""
+        self.post_message(LinkChosen(harmless(unquote(href))))

@@ -8,17 +8,16 @@ import logging
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from ds4tui.chat.messages import Image
 from ds4tui.tui.markdown import AnswerMarkdown
+from ds4tui.tui.markdown import LinkChosen as LinkChosen
 from ds4tui.tui.previews import Previews
 from ds4tui.tui.shelf import TokensOf
 from ds4tui.tui.terminal_text import harmless
@@ -151,7 +150,7 @@ class Answer(Vertical):
         self.text += text
         if isinstance(self._body, AnswerMarkdown):
             try:
-                await self._body.add(text)
+                self._body.add(text)
             except Exception:  # Textual's renderer against arbitrary text: the text must survive
                 log.exception("Markdown could not show an answer; it is shown as plain text")
                 await self.make_plain()
@@ -172,7 +171,7 @@ class Answer(Vertical):
         """The answer is whole (or as whole as it gets)."""
         self.show_progress(footer)
         if isinstance(self._body, AnswerMarkdown):
-            await self._body.settle()
+            self._body.settle()
 
     async def make_plain(self) -> None:
         if self.is_rich:
@@ -187,19 +186,6 @@ class Answer(Vertical):
         with self.app.batch_update():
             await self.mount(body, before=old)
             await old.remove()
-
-    @on(Markdown.LinkClicked)
-    def tell_link(self, event: Markdown.LinkClicked) -> None:
-        event.stop()
-        self.post_message(LinkChosen(harmless(event.href)))
-
-
-class LinkChosen(Message):
-    """A link in an answer was clicked. Nothing is opened: its target is shown and copied."""
-
-    def __init__(self, href: str) -> None:
-        super().__init__()
-        self.href = href
 
 
 def _plain(text: str) -> Static:

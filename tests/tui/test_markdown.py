@@ -1,34 +1,35 @@
-"""Streamed Markdown against the same text rendered at once."""
+"""The widget of an answer: streamed text against the same text rendered at once, and its cost."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
+from textual.geometry import Offset, Region
+from textual.selection import Selection
 from textual.widgets import Static
 
-from ds4tui.tui import markdown
-from ds4tui.tui.markdown import AnswerMarkdown
+from ds4tui.tui.markdown import AnswerMarkdown, LinkChosen
 from ds4tui.tui.messages import Answer
 from tests.scale import scaled
-
-PIECES = (
-    "| a | b |\n", "|---|---|\n", "| 1 | [/2] |\n", "|", "\n", "\n\n", "- item\n", "  - nested\n",
-    "1. one\n", "9) nine\n", "> quote\n", ">> deeper\n", "```python\n", "```", "    code\n",
-    "# H\n", "## H2 *x*\n", "words ", "**bo", "ld**", "`co", "de`", "[l](http://x)", "![i](u)",
-    "<div>", "&amp;", "---\n", "\t", "~~s~~", "[x]: http://y\n", "===\n", "\\", "🌍", "\u2028",
-    "<!-- c -->", "~~~\n", "\x1b[2J", "[/bold]",
-)  # fmt: skip
+from tests.tui.test_markdown_lines import PIECES
 
 
 class Page(App[None]):
     def __init__(self, text: str = "") -> None:
         super().__init__()
         self.answer = AnswerMarkdown(text)
+        self.links: list[str] = []
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield self.answer
+
+    def on_link_chosen(self, event: LinkChosen) -> None:
+        self.links.append(event.href)
 
     def lines(self) -> list[str]:
         return [s.text.rstrip() for s in self.screen._compositor.render_strips(self.size)]
@@ -37,9 +38,11 @@ class Page(App[None]):
 async def shown(pieces: list[str], size: tuple[int, int] = (50, 150)) -> list[str]:
     app = Page()
     async with app.run_test(size=size) as pilot:
+        await pilot.pause()
         for piece in pieces:
-            await app.answer.add(piece)
-        await app.answer.settle()
+            app.answer.add(piece)
+            await pilot.pause()
+        app.answer.settle()
         await pilot.pause()
         return app.lines()
 
@@ -59,64 +62,85 @@ async def test_any_stream_ends_as_the_whole_text_looks(pieces: list[str]) -> Non
     assert await shown(pieces) == await shown_at_once("".join(pieces))
 
 
-async def test_numbers_that_get_a_digit_more_move_all_items() -> None:
-    pieces = ["8) eight\n", "9) nine\n", "10) ten\n"]
-    assert await shown(pieces) == await shown_at_once("".join(pieces))
-    assert await shown(pieces[1:2] * 2) == await shown_at_once(pieces[1] * 2)
-
-
-LISTS = "Points:\n\n- one of *them*\n- two\n- three\n\nSteps:\n\n" + "".join(
-    f"{n}. step number {n}\n" for n in range(1, 13)
-)
-
-
-@pytest.mark.parametrize("step", [3, 11])
-async def test_lists_grow_without_being_made_anew(
-    step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_anew: list[str] = []
-    grown: list[bool] = []
-    real = markdown._grow_list
-
-    async def watched(old: object, new: object) -> bool:
-        grown.append(await real(old, new))  # type: ignore[arg-type]
-        return grown[-1]
-
-    monkeypatch.setattr(markdown, "_grow_list", watched)
-    monkeypatch.setattr(markdown.log, "debug", lambda *words: made_anew.append(words[0]))
-    pieces = [LISTS[i : i + step] for i in range(0, len(LISTS), step)]
-    assert await shown(pieces) == await shown_at_once(LISTS)
-    assert sum(grown) > 10 and not made_anew
-
-
-async def test_words_on_the_same_line_ask_for_no_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = Page()
-    layouts: list[bool] = []
+async def test_a_resize_wraps_anew() -> None:
+    app = Page("one two three four five six seven eight nine")
     async with app.run_test(size=(60, 20)) as pilot:
-        await app.answer.add("one")
         await pilot.pause()
-        paragraph = app.answer.query("MarkdownParagraph").first()
-        real = paragraph.refresh
-
-        def watched(*regions: object, layout: bool = False, **more: bool) -> object:
-            layouts.append(layout)
-            return real(layout=layout, **more)
-
-        monkeypatch.setattr(paragraph, "refresh", watched)
-        await app.answer.add(" two")
+        assert "nine" in app.lines()[0]
+        await pilot.resize_terminal(20, 20)
         await pilot.pause()
-        assert layouts and not any(layouts)
-        layouts.clear()
-        await app.answer.add(" and many more words than can stand on one line of sixty cells")
+        assert "nine" not in app.lines()[0] and "nine" in "".join(app.lines())
+
+
+@pytest.fixture
+def refreshed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[tuple[Region, ...], bool]]]:
+    """What an answer asked to be drawn or laid out."""
+    asked: list[tuple[tuple[Region, ...], bool]] = []
+    real = AnswerMarkdown.refresh
+
+    def watched(self: AnswerMarkdown, *regions: Region, layout: bool = False, **more: Any) -> Any:
+        asked.append((regions, layout))
+        return real(self, *regions, layout=layout, **more)
+
+    monkeypatch.setattr(AnswerMarkdown, "refresh", watched)
+    yield asked
+
+
+async def test_words_on_the_same_line_ask_for_no_layout(
+    refreshed: list[tuple[tuple[Region, ...], bool]],
+) -> None:
+    app = Page("first\n\nlast\n\none")
+    async with app.run_test(size=(60, 20)) as pilot:
         await pilot.pause()
-        assert any(layouts)
-        assert "one two and many" in app.lines()[0]
+        refreshed.clear()
+        app.answer.add(" two")
+        ((region,), is_layout) = refreshed.pop()
+        assert not is_layout and region.y >= 1  # the first line is not drawn again
+        await pilot.pause()
+        assert "one two" in app.lines()[4]
+        app.answer.add(" and many more words than can stand on one line of sixty cells")
+        assert refreshed.pop()[1]
+        await pilot.pause()
+        assert "one two and many" in app.lines()[4]
 
 
-async def test_raw_html_and_link_definitions_are_not_swallowed() -> None:
-    lines = await shown_at_once("<script>alert(1)</script>\n\n[x]: http://example.org\n")
-    text = "\n".join(lines)
-    assert "<script>alert(1)</script>" in text and "[x]: http://example.org" in text
+async def test_an_answer_is_one_widget_and_a_settled_one_is_not_drawn_again(
+    refreshed: list[tuple[tuple[Region, ...], bool]],
+) -> None:
+    app = Page("# H\n\n- a\n- b\n\n| a |\n|---|\n| 1 |\n")
+    async with app.run_test(size=(60, 20)) as pilot:
+        await pilot.pause()
+        assert not app.answer.children
+        refreshed.clear()
+        app.answer.settle()
+        assert refreshed == []
+
+
+async def test_the_text_of_a_selection_is_what_is_shown_without_padding() -> None:
+    app = Page("some words\n\n```\na = 1\nb = 2\n```\n")
+    async with app.run_test(size=(60, 20)) as pilot:
+        await pilot.pause()
+        whole = app.answer.get_selection(Selection(None, None))
+        assert whole == ("some words\n\n  a = 1\n  b = 2", "\n")
+        part = Selection(Offset(5, 0), Offset(7, 2))
+        app.screen.selections = {app.answer: part}
+        await pilot.pause()
+        assert app.answer.get_selection(part) == ("words\n\n  a = 1", "\n")
+        marked = app.answer.render_line(0)
+        styles = {str(segment.style.bgcolor) for segment in marked if segment.style}
+        assert len(styles) == 2  # the chosen part stands out
+
+
+async def test_a_click_on_a_link_tells_its_address_alone() -> None:
+    app = Page("see [this](https://example.org/x?a=%22) now")
+    async with app.run_test(size=(60, 20)) as pilot:
+        await pilot.pause()
+        await pilot.click(AnswerMarkdown, offset=(2 + 5, 0))
+        await pilot.pause()
+        assert app.links == ['https://example.org/x?a="']
+        await pilot.click(AnswerMarkdown, offset=(2 + 1, 0))
+        await pilot.pause()
+        assert len(app.links) == 1
 
 
 async def test_a_renderer_that_fails_costs_the_markdown_and_not_the_text(
@@ -134,7 +158,7 @@ async def test_a_renderer_that_fails_costs_the_markdown_and_not_the_text(
         def broken(text: str) -> None:
             raise IndexError("the renderer")
 
-        monkeypatch.setattr(answer._body, "append", broken)
+        monkeypatch.setattr(answer._body, "add", broken)
         await answer.add_text("second ")
         await answer.add_text("[/third]")
         await answer.settle("footer")
