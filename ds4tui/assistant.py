@@ -24,7 +24,7 @@ from ds4tui.chat.rendering import ChatFormat, Rendering
 from ds4tui.chat.replay import ReplayMemory
 from ds4tui.chat.reply_reader import ReplyReader
 from ds4tui.chat.saved_replies import SavedReplies
-from ds4tui.chat.thinking import CLOSING, OPENING, ThinkingParser
+from ds4tui.chat.thinking import THINK, ThinkingMarks, ThinkingParser, marks_in
 from ds4tui.chat.toolcalls import marks, parser_of
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
@@ -115,7 +115,9 @@ class Assistant:
         self._pictures = Pictures(vision, vision_refusal)
         self._replay = ReplayMemory(shelf=replies, identity=self._pictures.identity)
         self._latest = LatestTimelines()
-        self._forms = Forms(chat_format.tokenizer, chat_format.stop_token_ids)
+        self._forms = Forms(
+            chat_format.tokenizer, chat_format.stop_token_ids, chat_format.tool_syntax
+        )
         self._least_tokens = TextNumbers(lambda text: chat_format.tokenizer.least_tokens(text))
         self._lock = threading.Lock()
 
@@ -184,7 +186,8 @@ class Assistant:
         which may take seconds: if it raises, there is no job."""
         self._require_room(messages, tools)
         reasoning = self._reasoning(thinking)
-        constraint = self._forms.constraint(answer, choice, tools, reasoning)
+        around = self._thinking_marks
+        constraint = self._forms.constraint(answer, choice, tools, reasoning, around)
         rendering = self._laid_out(messages, tools, thinking, note=True)
         reader = self._reader(() if choice.kind == "none" else tools, reasoning)
         if tools and choice.kind == "none":
@@ -222,13 +225,18 @@ class Assistant:
             left_out,
         )
 
+    @property
+    def _thinking_marks(self) -> ThinkingMarks:
+        return marks_in(self.format.template) or THINK
+
     def _reasoning(self, thinking: bool | None) -> Reasoning:
-        if CLOSING not in self.format.template and OPENING not in self.format.template:
+        if marks_in(self.format.template) is None:
             return "none"
         return "begun" if self.format.begins_thinking(thinking) else "maybe"
 
     def _reader(self, tools: Sequence[Tool], reasoning: Reasoning) -> ReplyReader:
-        thoughts = ThinkingParser(reasoning == "begun") if reasoning != "none" else None
+        around = self._thinking_marks
+        thoughts = ThinkingParser(reasoning == "begun", around) if reasoning != "none" else None
         schemas = {tool.name: tool.parameters for tool in tools}
         calls = parser_of(self.format.tool_syntax, schemas) if tools else None
         return ReplyReader(thoughts, calls)

@@ -1,24 +1,31 @@
 """The form that a request asks of a reply, as what the engine holds it to."""
 
 import json
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ds4tui.chat.call_grammars import JSON_SYNTAXES
 from ds4tui.chat.grammars import AnswerFormat, Reasoning, ToolChoice, reply_grammar
 from ds4tui.chat.messages import Tool
+from ds4tui.chat.thinking import THINK, ThinkingMarks
 from ds4tui.engine.tokenizer import Tokenizer
 from ds4tui.errors import RequestError
 
 if TYPE_CHECKING:  # loads llguidance, which few replies need
     from ds4tui.engine.constraint import Constraint, GrammarTokens
 
+_log = logging.getLogger(__name__)
+
 
 class Forms:
-    """Of one model. Thread-safe."""
+    """Of one model, which writes calls in that syntax. Thread-safe."""
 
-    def __init__(self, tokenizer: Tokenizer, end_ids: frozenset[int]) -> None:
-        self._tokenizer, self._end_ids = tokenizer, end_ids
+    def __init__(
+        self, tokenizer: Tokenizer, end_ids: frozenset[int], syntax: str | None = "hermes"
+    ) -> None:
+        self._tokenizer, self._end_ids, self._syntax = tokenizer, end_ids, syntax
 
     @cached_property
     def _tokens(self) -> "GrammarTokens":
@@ -32,9 +39,11 @@ class Forms:
         choice: ToolChoice,
         tools: Sequence[Tool],
         reasoning: Reasoning,
+        marks: ThinkingMarks = THINK,
     ) -> "Constraint | None":
         """None where a reply may be anything. A model that may call and is asked for JSON does
-        either. Raises RequestError, naming the field, for what cannot be required."""
+        either. `marks` stand around its reasoning. Raises RequestError, naming the field, for
+        what cannot be required."""
         callable_tools = _callable(choice, tools)
         if answer is None and choice.kind != "required":
             return None
@@ -42,10 +51,22 @@ class Forms:
             answer = None
         from ds4tui.engine.constraint import Constraint
 
-        grammar = reply_grammar(answer, callable_tools, choice.several, reasoning)
         param = choice.param if answer is None else answer.param
         what = "a call of a tool" if answer is None else answer.what
-        return Constraint.of(grammar, what, self._tokens, param)
+
+        def constraint(syntax: str | None) -> Constraint:
+            made = reply_grammar(answer, callable_tools, choice.several, reasoning, syntax, marks)
+            for name, reason in made.held_as_json:
+                _log.info("calls of %s are held to JSON: %s", json.dumps(name), reason)
+            return Constraint.of(made.text, what, self._tokens, param)
+
+        try:
+            return constraint(self._syntax)
+        except RequestError as exc:
+            if self._syntax in JSON_SYNTAXES or not callable_tools:
+                raise
+            _log.info("calls are held to JSON, not to the model's own syntax: %s", exc.message)
+            return constraint(None)
 
 
 def _callable(choice: ToolChoice, tools: Sequence[Tool]) -> tuple[Tool, ...]:

@@ -1,23 +1,19 @@
 """The grammars of replies that must be JSON, or must call tools, in llguidance's Lark form.
 
-Reasoning, where a model's template has it, comes first and is free; then the grammar holds.
-Blanks are few by grammar: models that may write blanks for ever do. Knows neither the library
-nor tokens.
+Reasoning, where a template has it, comes first and is free, between the marks of its family;
+then the grammar holds. Blanks are few by grammar: models that may write blanks for ever do. Knows
+neither the library nor tokens.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from ds4tui.chat.call_grammars import call_rules
 from ds4tui.chat.messages import Tool
-
-# Between two parts of JSON: nothing, or blanks and a line's end with its indentation.
-_BLANKS = r"[ ]{0,2}|\n[ ]{0,24}"
-_JSON_OPTIONS = {"whitespace_pattern": _BLANKS}
-# Agents' schemas say more than can be held by grammar (`propertyNames`): of arguments the rest is
-# held then, since a call is better than none. The form of an answer is held whole, or refused.
-_CALL_OPTIONS = {**_JSON_OPTIONS, "lenient": True}
+from ds4tui.chat.rules import Rules, regex, written
+from ds4tui.chat.thinking import THINK, ThinkingMarks
 
 ANY_OBJECT = '{"type": "object"}'
 
@@ -48,55 +44,43 @@ class ToolChoice:
     param: str = "tool_choice"
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyGrammar:
+    """`held_as_json` says of which tools, and why, calls are held to Hermes' form although the
+    family has another."""
+
+    text: str
+    held_as_json: tuple[tuple[str, str], ...] = ()
+
+
 def reply_grammar(
     answer: AnswerFormat | None,
     tools: Sequence[Tool],
     several: bool = True,
     reasoning: Reasoning = "none",
-) -> str:
-    """A reply that is one JSON value as `answer` says, or calls at least one of `tools`, in the
-    form of Hermes and Qwen; where both are given, either. No grammar holds its reasoning."""
-    ways, rules = [], []
+    syntax: str | None = "hermes",
+    marks: ThinkingMarks = THINK,
+) -> ReplyGrammar:
+    """A reply that is one JSON value as `answer` says, or calls at least one of `tools` in a
+    family's `syntax`; where both are given, either. No grammar holds its reasoning."""
+    ways, rules = [], Rules()
+    held: tuple[tuple[str, str], ...] = ()
     if answer is not None:
-        ways.append("json")
-        rules.append(f"json: LEAD %json {_json(json.loads(answer.schema))}\n")
+        ways.append(rules.add("json", f"LEAD %json {written(json.loads(answer.schema))}"))
     if tools:
-        ways.append("calls")
-        rules.append(_calls(tools, several))
-    return _grammar(f"answer: {' | '.join(ways)}\n" + "".join(rules), reasoning)
+        calls = call_rules(tools, syntax, several, rules)
+        ways.append(rules.add("calls", f"LEAD {calls.expression}"))
+        held = tuple(calls.held_as_json.items())
+    text = f"answer: {' | '.join(ways)}\n{rules}"
+    return ReplyGrammar(_grammar(text, reasoning, marks), held)
 
 
-def _calls(tools: Sequence[Tool], several: bool) -> str:
-    forms = [_call_schema(tool) for tool in tools]
-    schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
-    more = ' ("\\n" call)*' if several else ""
-    return (
-        f"calls: LEAD call{more}\n"
-        'call: "<tool_call>\\n" body "\\n</tool_call>"\n'
-        f"body: %json {_json(schema, _CALL_OPTIONS)}\n"
-    )
-
-
-def _call_schema(tool: Tool) -> dict[str, Any]:
-    parameters = json.loads(tool.parameters) if tool.parameters else {}
-    arguments = parameters if parameters.get("type") == "object" else {"type": "object"}
-    return {
-        "type": "object",
-        "properties": {"name": {"const": tool.name}, "arguments": arguments},
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
-
-
-def _grammar(answer: str, reasoning: Reasoning) -> str:
+def _grammar(answer: str, reasoning: Reasoning, marks: ThinkingMarks) -> str:
     rules = answer + "LEAD: /[ \\n]{0,2}/\n"
+    opening, closing = regex(marks.opening), regex(marks.closing)
     if reasoning == "begun":
-        return "start: thought answer\nthought[lazy]: /(?s:.*)<\\/think>/\n" + rules
+        return f"start: thought answer\nthought[lazy]: /(?s:.*){closing}/\n" + rules
     if reasoning == "maybe":
-        thought = "thought[lazy]: /<think>(?s:.*)<\\/think>/\n"
+        thought = f"thought[lazy]: /{opening}(?s:.*){closing}/\n"
         return "start: thought answer | answer\n" + thought + rules
     return "start: answer\n" + rules
-
-
-def _json(schema: dict[str, Any], options: dict[str, Any] = _JSON_OPTIONS) -> str:
-    return json.dumps({**schema, "x-guidance": options}, ensure_ascii=True)

@@ -26,7 +26,7 @@ from ds4tui.chat.script import Options, Script
 from ds4tui.chat.spelling import Speller
 from ds4tui.chat.stability import conversations, instabilities
 from ds4tui.chat.template import ChatTemplate
-from ds4tui.chat.thinking import OPENING
+from ds4tui.chat.thinking import marks_in
 from ds4tui.chat.turns import checked
 from ds4tui.chat.turnwise import Node, NotTurnwise, TurnwiseRenderer, opened_outline
 from ds4tui.chat.untrusted import Guard
@@ -238,7 +238,8 @@ class ChatFormat:
             text = self.render_text([Message("user", "?")], thinking=thinking)
         except TemplateError:
             return False
-        return text.rstrip().endswith(OPENING)
+        marks = marks_in(self.template)
+        return marks is not None and text.rstrip().endswith(marks.opening)
 
     @property
     def kept_bytes(self) -> int:

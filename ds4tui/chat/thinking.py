@@ -6,7 +6,8 @@
 
     What it tells the person.
 
-Reasoning stands at the beginning or nowhere: a model may well write about `<think>` later on.
+Gemma 4 writes `<|channel>thought` and `<channel|>` around it. Reasoning stands at the beginning
+or nowhere: a model may well write about `<think>` later on.
 Blanks around both parts belong to neither. Where the template has written the opening mark, a
 reply begins inside. The parts of a text, joined, do not depend on the pieces it comes in.
 """
@@ -16,6 +17,26 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 OPENING, CLOSING = "<think>", "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingMarks:
+    """What stands around a family's reasoning."""
+
+    opening: str = OPENING
+    closing: str = CLOSING
+
+
+THINK = ThinkingMarks()
+_CHANNEL = ThinkingMarks("<|channel>thought", "<channel|>")
+
+
+def marks_in(template: str) -> ThinkingMarks | None:
+    """Those that a chat template has, None for a model that does not reason."""
+    if OPENING in template or CLOSING in template:
+        return THINK
+    return _CHANNEL if _CHANNEL.closing in template else None
+
 
 _BLANKS = " \t\r\n"
 # Of longer blanks the rest is text, so that nothing waits for ever.
@@ -46,7 +67,8 @@ class _At(Enum):
 class ThinkingParser:
     """Not for use by several threads at once. Without a closing mark all is reasoning."""
 
-    def __init__(self, inside: bool = False) -> None:
+    def __init__(self, inside: bool = False, marks: ThinkingMarks = THINK) -> None:
+        self._marks = marks
         self._at = _At.FIRST_THOUGHT if inside else _At.BEGINNING
         self._text = ""  # not decided yet
 
@@ -75,9 +97,9 @@ class ThinkingParser:
     def _begin(self, last: bool) -> None:
         rest = self._text.lstrip(_BLANKS)
         blanks = len(self._text) - len(rest)
-        if rest.startswith(OPENING) and blanks <= _MAX_BLANKS:
-            self._text, self._at = rest[len(OPENING) :], _At.FIRST_THOUGHT
-        elif last or blanks > _MAX_BLANKS or not OPENING.startswith(rest):
+        if rest.startswith(self._marks.opening) and blanks <= _MAX_BLANKS:
+            self._text, self._at = rest[len(self._marks.opening) :], _At.FIRST_THOUGHT
+        elif last or blanks > _MAX_BLANKS or not self._marks.opening.startswith(rest):
             self._at = _At.CONTENT
 
     def _skip_blanks(self) -> None:
@@ -87,7 +109,7 @@ class ThinkingParser:
             self._at = _At.REASONING if first else _At.CONTENT
 
     def _reasoning(self, last: bool) -> Iterator[Piece]:
-        at = self._text.find(CLOSING)
+        at = self._text.find(self._marks.closing)
         end = at if at >= 0 else len(self._text) - (0 if last else self._begun_closing())
         told = self._text[:end].rstrip(_BLANKS)
         told = self._text[: max(len(told), end - _MAX_BLANKS)]
@@ -95,8 +117,10 @@ class ThinkingParser:
             yield ReasoningPiece(told)
         self._text = "" if last and at < 0 else self._text[len(told) :]
         if at >= 0:
-            self._text, self._at = self._text.partition(CLOSING)[2], _At.BETWEEN
+            self._text, self._at = self._text.partition(self._marks.closing)[2], _At.BETWEEN
 
     def _begun_closing(self) -> int:
-        longest = min(len(self._text), len(CLOSING) - 1)
-        return next((n for n in range(longest, 0, -1) if self._text.endswith(CLOSING[:n])), 0)
+        longest = min(len(self._text), len(self._marks.closing) - 1)
+        return next(
+            (n for n in range(longest, 0, -1) if self._text.endswith(self._marks.closing[:n])), 0
+        )

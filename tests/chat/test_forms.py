@@ -41,8 +41,8 @@ def test_what_a_form_is_called(forms: Forms) -> None:
         asked(forms, JSON),
         asked(forms, JSON, ToolChoice("required", ("stop",))),
     )
-    assert json_only is not None and "calls" not in json_only.grammar
-    assert either is not None and "calls" in either.grammar and "json:" in either.grammar
+    assert json_only is not None and "call" not in json_only.grammar
+    assert either is not None and "calls" in either.grammar and "json_" in either.grammar
     assert call is not None and call.what == "a call of a tool"
     assert '"stop"' in call.grammar and '"read"' not in call.grammar
 

@@ -55,11 +55,11 @@ def tokens(tokenizer: Tokenizer) -> GrammarTokens:
 
 def json_reply(schema: dict[str, Any] | str, reasoning: Reasoning = "none") -> str:
     text = schema if isinstance(schema, str) else json.dumps(schema)
-    return reply_grammar(AnswerFormat(text, "", ""), (), reasoning=reasoning)
+    return reply_grammar(AnswerFormat(text, "", ""), (), reasoning=reasoning).text
 
 
 def tool_calls(tools: list[Tool], several: bool) -> str:
-    return reply_grammar(None, tools, several)
+    return reply_grammar(None, tools, several).text
 
 
 def constraint(tokens: GrammarTokens, grammar: str) -> Constraint:
@@ -139,7 +139,7 @@ def test_calls(
 
 
 def test_calls_or_json(tokenizer: Tokenizer, tokens: GrammarTokens) -> None:
-    wanted = constraint(tokens, reply_grammar(AnswerFormat(ANY_OBJECT, "", ""), [READ]))
+    wanted = constraint(tokens, reply_grammar(AnswerFormat(ANY_OBJECT, "", ""), [READ]).text)
     assert follows(tokenizer, wanted, '{"a": 1}')
     assert follows(tokenizer, wanted, call('{"n": 3}'))
     assert not follows(tokenizer, wanted, "Sure.")
