@@ -185,10 +185,14 @@ class MatrixSource:
         self._weight, self._policy, self._tell = weight, policy, tell
         self._unpacked: Groups | None = None
 
-    def unpack(self) -> None:
-        """Do ahead what `quantised` does before it needs the device; on any thread."""
+    def unpack(self, dtype: mx.Dtype) -> None:
+        """Do ahead what `quantised` does before it needs the device, for rows of `dtype`; on any
+        thread."""
         if requantised_groups(self.info, self._policy) is None:
-            self._unpacked = self._weight.groups()
+            groups = self._weight.groups()
+            if groups is not None and dtype == mx.float16:
+                groups = groups.shortened()
+            self._unpacked = groups
 
     def at(self, place: int) -> "MatrixSource":
         """Of several matrices along a first axis one, which is taken again and again: nothing is

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16]
 Mode = Literal["affine", "mxfp4", "nvfp4"]
 
 
@@ -33,6 +33,15 @@ class Groups:
     values: Bytes
     scales: Floats | Bytes
     biases: Floats | None = None
+
+    def shortened(self) -> "Groups":
+        """With scales and biases in float16, if all keep their values in it."""
+        if self.biases is None:
+            return self
+        with np.errstate(over="ignore"):
+            short = self.scales.astype(np.float16), self.biases.astype(np.float16)
+        is_exact = np.array_equal(short[0], self.scales) and np.array_equal(short[1], self.biases)
+        return Groups(self.values, *short) if is_exact else self
 
     @property
     def finite(self) -> bool:

@@ -70,8 +70,8 @@ class WeightSource(BlockSource, Protocol):
 
 
 class PartSource(WeightSource, Protocol):
-    def unpack(self) -> None:
-        """Do ahead what `quantised` does before it needs the device."""
+    def unpack(self, dtype: mx.Dtype) -> None:
+        """Do ahead what `quantised` does before it needs the device, for rows of `dtype`."""
 
 
 class StackSource(WeightSource, Protocol):
@@ -228,7 +228,7 @@ class _Expert:
 
     def unpack(self) -> None:
         if self._path.matrices == "quantised":
-            self._source.unpack()
+            self._source.unpack(self._path.activations)
 
     def linear(self) -> Linear:
         return self._path.linear(self._source)

@@ -75,6 +75,8 @@ class QuantisedMatrix:
 
 
 def _fits(values: mx.array, dtype: mx.Dtype) -> bool:
+    if values.dtype == dtype:
+        return True
     return bool(mx.array_equal(values.astype(dtype).astype(values.dtype), values).item())
 
 
