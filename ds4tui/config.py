@@ -168,6 +168,12 @@ class Settings:
     server_keep_alive_clients: tuple[str, ...] = setting(
         (), "the same for single clients, as NAME=STYLE: NAME is how their User-Agent begins"
     )
+    agents_in_list: str = setting(
+        "on",
+        "off: the list of conversations begins without those in which agents alone wrote; F3 in "
+        "it shows them",
+        choices=("on", "off"),
+    )
     theme: str = setting("textual-dark", "colour theme of the app")
     log_level: str = setting(
         "info", "what the log file holds", choices=("debug", "info", "warning", "error")
@@ -176,6 +182,10 @@ class Settings:
     sources: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
+
+    @property
+    def lists_agents(self) -> bool:
+        return self.agents_in_list == "on"
 
     def sampling(self, own: "OwnSampling | None" = None) -> "SamplingDefaults":
         """What requests get that leave parameters open; `own` is the model's."""

@@ -54,6 +54,11 @@ BUSY_TIMEOUT_S = 5.0
 TITLE_CHARS = 80
 
 _EMPTY_APPLICATION_ID = 0
+# A person wrote a message of it: agents may have begun it, or gone on with it.
+_BY_PERSON = (
+    " AND EXISTS (SELECT 1 FROM messages p WHERE p.conversation_id = c.id AND p.client = '')"
+)
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +162,16 @@ class ConversationStore:
             )
             return Conversation(row_id(cursor), title, model, system, None, tools=tuple(tools))
 
-    def list(self, limit: int = 100, offset: int = 0) -> tuple[ConversationSummary, ...]:
-        """Conversations that hold a message, the one used last first."""
-        return self._listed("", limit, offset)
+    def list(
+        self, limit: int = 100, offset: int = 0, by_persons: bool = False
+    ) -> tuple[ConversationSummary, ...]:
+        """Conversations that hold a message, the one used last first; of a person's if
+        `by_persons`."""
+        return self._listed(_BY_PERSON if by_persons else "", limit, offset)
 
     def latest(self) -> ConversationSummary | None:
         """The conversation used last among those that a person wrote in; None if there is none."""
-        by_person = (
-            " AND EXISTS (SELECT 1 FROM messages p"
-            " WHERE p.conversation_id = c.id AND p.client = '')"
-        )
-        found = self._listed(by_person, 1, 0)
+        found = self._listed(_BY_PERSON, 1, 0)
         return found[0] if found else None
 
     def load(self, conversation_id: int, branch_of: int | None = None) -> Conversation:

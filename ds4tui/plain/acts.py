@@ -33,7 +33,10 @@ def _first_words(text: str) -> str:
 
 
 async def resume(host: PlainChat, text: str) -> None:
-    found = await host.journal.ask(lambda store: store.list(LISTED_CONVERSATIONS))
+    hides = not host.settings.lists_agents and text != "all"
+    found = await host.journal.ask(lambda store: store.list(LISTED_CONVERSATIONS, by_persons=hides))
+    if hides:
+        host.lines.say("/resume all lists those of agents, too.")
     if not found:
         host.lines.say("There are no conversations yet.")
         return

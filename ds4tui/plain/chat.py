@@ -74,7 +74,7 @@ class PlainChat:
         self.agents = agents or Agents()
         self.journal = Journal(store, self._tell_store_problem)
         self.chat = OpenChat(system=settings.system)
-        self._settings = settings
+        self.settings = settings
         self._signals = signals
         self._act_of = act_of
         self._asked: list[str] = []
@@ -188,7 +188,7 @@ class PlainChat:
     async def _answer(self, question: Message, fork: Fork | None) -> None:
         assistant = self.assistant
         assert assistant is not None
-        sampling = self._settings.sampling(assistant.info.sampling).params()
+        sampling = self.settings.sampling(assistant.info.sampling).params()
         answer = SpokenAnswer(self.lines)
         turn = Turn(
             question, self.chat, assistant, sampling, self.journal, fork, on_event=answer.hear
@@ -234,7 +234,7 @@ class PlainChat:
 
     async def start_new(self) -> None:
         self.branches.leave_edit()
-        self.chat = OpenChat(system=self._settings.system)
+        self.chat = OpenChat(system=self.settings.system)
         self._asked = []
         self.lines.say("A new conversation.")
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from textual.screen import Screen
 
 from ds4tui.chat.finding import delete, find, restore
-from ds4tui.chat.store import Conversation
+from ds4tui.chat.store import Conversation, ConversationSummary
 from ds4tui.chat.transfer import added, as_markdown, as_openai, from_openai
 from ds4tui.errors import UsageError
 from ds4tui.files import write_atomically
@@ -38,17 +38,20 @@ class ConversationsHost(Protocol):
 
 
 class Conversations:
-    """Belongs to the UI loop."""
+    """Belongs to the UI loop. With `hides_agents` the list begins with persons' ones only."""
 
-    def __init__(self, host: ConversationsHost, journal: Journal) -> None:
+    def __init__(
+        self, host: ConversationsHost, journal: Journal, hides_agents: bool = False
+    ) -> None:
         self._host, self._journal = host, journal
+        self._hides_agents = hides_agents
 
     async def choose(self) -> None:
-        found = await self._journal.ask(lambda store: store.list(LISTED_CONVERSATIONS))
-        if not found:
+        found = await self.listed(with_agents=not self._hides_agents)
+        if not found and not (self._hides_agents and await self.listed(with_agents=True)):
             self._host.notify("There are no conversations yet.")
             return
-        chosen = await self._host.push_screen_wait(ResumeScreen(found, self))
+        chosen = await self._host.push_screen_wait(ResumeScreen(found, self, self._hides_agents))
         if chosen is None:
             return
         view = self._host.chat_view
@@ -58,6 +61,12 @@ class Conversations:
             self._host.notify(wording.resumed(wording.forecast_words(cost)))
 
     # What the list of them asks
+
+    async def listed(self, with_agents: bool) -> tuple[ConversationSummary, ...]:
+        by_persons = not with_agents
+        return await self._journal.ask(
+            lambda store: store.list(LISTED_CONVERSATIONS, by_persons=by_persons)
+        )
 
     async def find(self, words: str) -> dict[int, str]:
         return await self._journal.ask(lambda store: find(store, words))

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ds4tui.chat.ledger import Asked, ConversationLedger
+from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.errors import EngineError, ModelNotFound, UsageError
 from ds4tui.plain.acts import ACTS, act_of
@@ -164,6 +166,21 @@ def test_a_conversation_is_found_by_words_and_gone_on_with(tmp_path: Path) -> No
     assert "1. about pears" in out and "You: about apples" in out
     assert [text for text, _ in stored(database)] == ["about apples", "ok", "more", "ok"]
     assert "Nothing was chosen." in said("/resume\n\n", database=database)
+
+
+def test_agents_conversations_are_listed_on_request_if_so_wished(tmp_path: Path) -> None:
+    database = tmp_path / "c.db"
+    said("about apples\n", FakeAssistant("ok"), database=database)
+    store = ConversationStore(database)
+    ledger = ConversationLedger(store)
+    ledger.join(Asked((Message("user", "about pears"),), "codex", "fake"))
+    ledger.close()
+    store.close()
+    out = said("/resume\n\n/resume all\n\n", database=database, agents_in_list="off")
+    _, alone, everything = out.split("Conversations, the newest first:")
+    assert "/resume all lists those of agents" in out
+    assert "about apples" in alone and "about pears" not in alone
+    assert "about apples" in everything and "about pears" in everything
 
 
 def test_a_conversation_goes_to_a_file_and_comes_back(tmp_path: Path) -> None:

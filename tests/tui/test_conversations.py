@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4tui.chat.ledger import Asked, ConversationLedger, ReplySoFar
 from ds4tui.chat.messages import Image, Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.tui.conversations import file_stem
@@ -101,7 +102,8 @@ def listed() -> ConversationStore:
 
 def titles(on: Driver) -> list[str]:
     lines = on.screen_text().splitlines()
-    return [name for name in ("alpha", "beta", "gamma") if any(f" {name} " in li for li in lines)]
+    names = ("alpha", "beta", "gamma", "delta")
+    return [name for name in names if any(f" {name} " in line for line in lines)]
 
 
 async def test_a_conversation_is_found_by_what_was_said_in_it_and_its_cost_is_told() -> None:
@@ -113,6 +115,55 @@ async def test_a_conversation_is_found_by_what_was_said_in_it_and_its_cost_is_to
         await on.press("enter")
         await on.until(lambda: on.answers == ["about zebras"])
         await on.until(lambda: any("Resumed. The next question" in toast for toast in on.toasts))
+
+
+def with_agents(store: ConversationStore) -> ConversationStore:
+    """With gamma, which is an agent's alone; in delta a person went on."""
+    ledger = ConversationLedger(store)
+    for title in ("gamma", "delta"):
+        joined = ledger.join(Asked((Message("user", title),), "codex", "fake"))
+        ledger.note(joined, ReplySoFar("done", status="complete"))
+    ledger.close()
+    store.add_message(joined.conversation_id, joined.reply_id, Message("user", "And now?"))
+    return store
+
+
+async def test_agents_conversations_are_kept_out_of_the_list_if_wished_and_yet_reached() -> None:
+    async with running(store=with_agents(listed()), agents_in_list="off") as on:
+        await on.press("ctrl+r")
+        await on.until(lambda: titles(on) == ["alpha", "beta", "delta"])
+        assert "F3 shows agents'" in on.screen_text()
+        await on.press("f3")
+        await on.until(lambda: titles(on) == ["alpha", "beta", "gamma", "delta"])
+        await on.press("f3")
+        await on.until(lambda: titles(on) == ["alpha", "beta", "delta"])
+        await on.press("f3")
+        await on.until(lambda: titles(on) == ["alpha", "beta", "gamma", "delta"])
+        await on.type("gam")
+        await on.until(lambda: titles(on) == ["gamma"])
+        await on.press("enter")
+        await on.until(lambda: on.answers == ["done"])
+
+
+async def test_without_that_wish_they_stand_in_the_list_and_there_is_no_such_key() -> None:
+    async with running(store=with_agents(listed())) as on:
+        await on.press("ctrl+r")
+        await on.until(lambda: titles(on) == ["alpha", "beta", "gamma", "delta"])
+        assert "F3" not in on.screen_text().split("4 conversations")[1]
+        await on.press("f3", "escape")
+        await on.until(lambda: len(on.app.screen_stack) == 1)
+
+
+async def test_a_list_of_agents_conversations_alone_can_be_reached_too() -> None:
+    store = ConversationStore.in_memory()
+    ledger = ConversationLedger(store)
+    ledger.join(Asked((Message("user", "gamma"),), "codex", "fake"))
+    ledger.close()
+    async with running(store=store, agents_in_list="off") as on:
+        await on.press("ctrl+r")
+        await on.until(lambda: "0 conversations" in on.screen_text())
+        await on.press("f3")
+        await on.until(lambda: titles(on) == ["gamma"])
 
 
 async def test_a_conversation_is_renamed_in_the_list() -> None:

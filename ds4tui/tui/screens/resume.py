@@ -24,11 +24,13 @@ from ds4tui.tui.words import QUIET, counted
 # Texts are looked through when nobody has typed for so long.
 TYPED_S = 0.1
 KEYS = "Enter opens · F2 renames · Ctrl+D deletes · Ctrl+Z brings back · Esc closes"
+AGENTS_KEYS = {False: "F3 shows agents' too", True: "F3 hides agents'"}
 
 
 class Kept(Protocol):
     """The stored conversations. All raise StoreError."""
 
+    async def listed(self, with_agents: bool) -> Sequence[ConversationSummary]: ...
     async def find(self, words: str) -> dict[int, str]: ...
     async def rename(self, conversation_id: int, title: str) -> None: ...
     async def delete(self, conversation_id: int) -> None: ...
@@ -39,12 +41,21 @@ class ResumeScreen(ArrowsScreen[int | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Close", priority=True),
         Binding("f2", "rename", "Rename", priority=True),
+        Binding("f3", "agents", "Agents", priority=True),
         Binding("ctrl+d", "delete", "Delete", priority=True),
         Binding("ctrl+z", "undo", "Undo", priority=True),
     ]
 
-    def __init__(self, conversations: Sequence[ConversationSummary], kept: Kept) -> None:
+    def __init__(
+        self,
+        conversations: Sequence[ConversationSummary],
+        kept: Kept,
+        hides_agents: bool = False,
+    ) -> None:
+        """With `hides_agents` these are those in which a person wrote; a key shows the others."""
         super().__init__()
+        self._hides_agents = hides_agents
+        self._shows_agents = not hides_agents
         self._all = list(conversations)
         self._kept = kept
         self._found: Mapping[int, str] = {}  # text around what was found in messages
@@ -55,7 +66,7 @@ class ResumeScreen(ArrowsScreen[int | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide") as dialog:
             dialog.border_title = counted(len(self._all), "conversation")
-            dialog.border_subtitle = KEYS
+            dialog.border_subtitle = self._keys()
             yield Input(placeholder="Type to find words in titles and messages")
             yield OptionList()
 
@@ -121,8 +132,23 @@ class ResumeScreen(ArrowsScreen[int | None]):
     def _end_renaming(self) -> None:
         self.query_one(Input).value = ""
         self._renamed = None
-        self._words(counted(len(self._all), "conversation"), KEYS)
+        self._words(counted(len(self._all), "conversation"), self._keys())
         self._list("")
+
+    async def action_agents(self) -> None:
+        if not self._hides_agents or self._renamed is not None:
+            return
+        shows = not self._shows_agents
+        try:
+            listed = await self._kept.listed(with_agents=shows)
+        except StoreError as exc:
+            self._tell(exc)
+            return
+        self._all, self._shows_agents = list(listed), shows
+        self._changed()
+
+    def _keys(self) -> str:
+        return f"{AGENTS_KEYS[self._shows_agents]} · {KEYS}" if self._hides_agents else KEYS
 
     async def action_delete(self) -> None:
         chosen = self._highlighted()
@@ -152,7 +178,7 @@ class ResumeScreen(ArrowsScreen[int | None]):
         self._changed()
 
     def _changed(self) -> None:
-        self._words(counted(len(self._all), "conversation"), KEYS)
+        self._words(counted(len(self._all), "conversation"), self._keys())
         self._list(self.query_one(Input).value)
 
     def _highlighted(self) -> ConversationSummary | None:
