@@ -76,6 +76,10 @@ class ConversationKeys:
         self._state = self._with(message.role, self._content(message))
         return self._state
 
+    def go_on_after(self, key: bytes) -> None:
+        """What is added next stands behind the message that has this key."""
+        self._state = key
+
     def reply(self, text: str, calls: Sequence[ToolCall]) -> bytes:
         """Of the conversation with this reply, which is not added."""
         return self._with("assistant", self._contents.of(text, calls))

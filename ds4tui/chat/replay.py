@@ -2,8 +2,9 @@
 
 Clients send replies back as text, often trimmed; the same text may be other tokens than those
 the model produced, and one differing token costs all that comes after it. So replies are
-looked up by the conversation before them and what they showed (conversation_keys.py says what of
-it counts), and other messages become again what they were when they were first sent.
+looked up by the ids of their calls (replies_by_call.py), else by the conversation before them and
+what they showed (conversation_keys.py says what of it counts), and other messages become again what
+they were when they were first sent.
 """
 
 from array import array
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from ds4tui.chat.conversation_keys import Contents, ConversationKeys, by_file, shared_key
 from ds4tui.chat.messages import Image, Message, ToolCall
+from ds4tui.chat.replies_by_call import MadeReply, RepliesByCall
 from ds4tui.chat.seen import SeenMessages, with_images_of
 
 # Of a reply's 16-byte key and its containers; ids come on top.
@@ -49,6 +51,7 @@ class ReplayMemory:
         self._seen = SeenMessages(max_bytes)
         self._contents = Contents()
         self._shelf = shelf
+        self._by_call = RepliesByCall(max_entries, max_bytes, self._shelved)
         self._now = now
 
     def __len__(self) -> int:
@@ -70,11 +73,13 @@ class ReplayMemory:
         the tokens of all of it."""
         keys = ConversationKeys(self._now(), self._contents, self._identity)
         for message in whole_replies(messages):
-            keys.add(message)
-        key = keys.reply(reply_text, tool_calls)
-        self._keep(key, array("q", sampled_ids))
+            self._add(keys, message)
+        key, ids = keys.reply(reply_text, tool_calls), array("q", sampled_ids)
+        self._keep(key, ids)
+        rows = self._by_call.remember(reply_text, tool_calls, MadeReply(key, ids))
         if self._shelf is not None:
-            self._shelf.save(key, sampled_ids)
+            for name, row in {key: sampled_ids, **rows}.items():
+                self._shelf.save(name, row)
 
     def recall(self, messages: Sequence[Message], note: bool = False) -> list[Message]:
         """`messages` as the model was told of them: assistant turns that are remembered with
@@ -87,7 +92,7 @@ class ReplayMemory:
         goes_on = sum(m.role != "system" for m in told) > 1
         for message in told:
             if message.role == "assistant":
-                known.append(self._with_ids(message, keys.add(message), note))
+                known.append(self._with_ids(message, *self._add(keys, message), note))
                 continue
             names = []
             if message.role == "system":
@@ -102,10 +107,24 @@ class ReplayMemory:
             known.append(self._as_first_sent(message, names or [key], note))
         return known
 
-    def _with_ids(self, message: Message, key: bytes, note: bool) -> Message:
+    def _add(self, keys: ConversationKeys, message: Message) -> tuple[bytes, Sequence[int] | None]:
+        """The key of the conversation with `message`, and with a reply whose calls are known the
+        ids: then the key is that of the conversation in which it was made."""
+        made = self._by_call.of(message) if message.role == "assistant" else None
+        if made is None:
+            return keys.add(message), None
+        keys.go_on_after(made.key)
+        return made.key, made.ids
+
+    def _shelved(self, key: bytes) -> tuple[int, ...] | None:
+        return None if self._shelf is None else self._shelf.load(key)
+
+    def _with_ids(
+        self, message: Message, key: bytes, made: Sequence[int] | None, note: bool
+    ) -> Message:
         if message.sampled_ids is not None:
             return message
-        ids = self._known_ids(key)
+        ids = self._known_ids(key) if made is None else made
         if ids is not None:
             return replace(message, sampled_ids=tuple(ids))
         # A reply of another model, or from before a restart.
@@ -120,7 +139,7 @@ class ReplayMemory:
         ids: Sequence[int] | None = self._replies.get(key)
         if ids is not None:
             self._replies.move_to_end(key)
-        elif self._shelf is not None and (ids := self._shelf.load(key)) is not None:
+        elif (ids := self._shelved(key)) is not None:
             self._keep(key, array("q", ids))
         return ids
 
