@@ -26,7 +26,10 @@ from ds4tui.tui.terminal_text import pasted
 
 NEWLINE_KEYS = ("shift+enter", "alt+enter", "ctrl+j")
 # How Textual names them as some terminals send them (xterm's modifyOtherKeys), and one more.
-OTHER_NEWLINE_KEYS = ("shift+\r", "alt+\r", "ctrl+\r", "ctrl+enter")
+OTHER_NEWLINE_KEYS = (
+    "\r", "shift+\r", "alt+\r", "ctrl+\r", "ctrl+shift+\r",
+    "ctrl+enter", "alt+shift+enter", "ctrl+shift+enter",
+)  # fmt: skip
 # Keys that move in the transcript although the prompt has the focus.
 SCROLL_KEYS = {
     "pageup": "page_up",
@@ -46,8 +49,10 @@ class _LegacyKeys(Enum):
     ALT_ENTER = "alt+enter"
 
 
-# Terminals without the kitty protocol send Alt+Enter as ESC CR, which Textual reads as Enter.
-cast(dict[str, Any], ANSI_SEQUENCES_KEYS).setdefault("\x1b\r", (_LegacyKeys.ALT_ENTER,))
+# Terminals without the kitty protocol send Alt+Enter as ESC CR, which Textual reads as Enter, some
+# with an own setting for it ESC LF, which Textual reads as ^ and a line end.
+for _sent in ("\x1b\r", "\x1b\n"):
+    cast(dict[str, Any], ANSI_SEQUENCES_KEYS).setdefault(_sent, (_LegacyKeys.ALT_ENTER,))
 
 
 class Prompt(TextArea):

@@ -152,6 +152,72 @@ def test_newline_keys_as_terminals_send_them(terminal: Terminal, tmp_path: Path)
     store.close()
 
 
+# As terminals spell them: kitty's protocol (also with event types), xterm's modifyOtherKeys, ESC CR
+# and ESC LF for Alt+Enter, the kitty keypad.
+NEWLINES = (
+    b"\x1b\n", b"\x1b[13;3u", b"\x1b[13;5u", b"\x1b[13;4u", b"\x1b[13;6u", b"\x1b[13;2:1u",
+    b"\x1b[27;3;13~", b"\x1b[27;5;13~", b"\x1b[27;6;13~", b"\x1b[106;5u", b"\x1b[57414;2u",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_more_spellings_of_a_newline(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.until(b"fake")
+    for number, spelling in enumerate(NEWLINES):
+        terminal.type(b"%d" % number + spelling)
+    terminal.type(b"end\r")
+    terminal.until(b"decode")
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+    store = ConversationStore(tmp_path / "c.db")
+    lines = store.load(1).path[0].message.text.split("\n")
+    assert lines == [*map(str, range(len(NEWLINES))), "end"]
+    store.close()
+
+
+# Terminal.app sends the same byte for Enter with and without Shift: it can only send. The others
+# are Enter of kitty's protocol, and of keypads.
+@pytest.mark.parametrize("terminal", [0.0], indirect=True)
+def test_enter_sends_however_a_terminal_spells_it(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.until(b"fake")
+    store = ConversationStore(tmp_path / "c.db")
+    for enter in (b"\r", b"\x1b[13u", b"\x1bOM", b"\x1b[57414u"):
+        text = f"sent by {enter!r}"
+        terminal.type(text.encode() + enter)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (found := store.latest()) or [
+            (m.message.text, m.status) for m in store.load(found.id).path[-2:]
+        ] != [(text, "complete"), ("word " * 200, "complete")]:
+            assert time.monotonic() < deadline, enter
+            terminal.read()
+    store.close()
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+
+
+@pytest.mark.parametrize("escape", [b"\x1b", b"\x1b[27u"])
+@pytest.mark.parametrize("terminal", [0.02], indirect=True)
+def test_a_lone_escape_stops_an_answer_and_nothing_else(
+    terminal: Terminal, escape: bytes, tmp_path: Path
+) -> None:
+    terminal.until(b"fake")
+    terminal.type(b"hello\r")
+    terminal.until(b"word word")
+    terminal.type(b"draft")
+    terminal.until(b"draft")
+    terminal.type(escape)
+    terminal.until(b"stopped")  # in the line under the answer
+    terminal.until(b"Enter sends", terminal.seen.rindex(b"stopped"))
+    terminal.type(b"!")
+    terminal.until(b"!", terminal.seen.rindex(b"Enter sends"))
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+    store = ConversationStore(tmp_path / "c.db")
+    asked, answered = store.load(1).path
+    assert asked.message.text == "hello" and answered.status == "cancelled"
+    store.close()
+
+
 @pytest.mark.parametrize("terminal", [0.0], indirect=True)
 def test_a_paste_with_colours_is_text_and_no_keys(terminal: Terminal, tmp_path: Path) -> None:
     terminal.until(b"fake")
