@@ -141,6 +141,7 @@ def begin_again(
             raise ConversationWentOn
         answer = insert(db, conversation_id, question_id, Message("assistant", ""), "partial")
         _set_leaf(db, conversation_id, answer)
+        store.writing.hold(answer)
     return answer
 
 

@@ -153,6 +153,7 @@ class ConversationLedger:
                 reply_id = insert(
                     db, conversation_id, parent_id, reply, "partial", client=asked.client
                 )
+                self._store.writing.hold(reply_id)
                 is_shown = _take_leaf(db, conversation_id, reply_id)
                 touch(db, conversation_id)
             self._is_told = False

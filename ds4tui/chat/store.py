@@ -42,6 +42,7 @@ from ds4tui.chat.store_rows import (
 )
 from ds4tui.chat.store_rows import STATUSES as STATUSES  # exported with what they describe
 from ds4tui.chat.store_rows import MessageStatus as MessageStatus
+from ds4tui.chat.writing import Writing
 from ds4tui.chat.store_rows import StoredMessage as StoredMessage
 from ds4tui.errors import ConversationWentOn, StoreError
 
@@ -117,6 +118,9 @@ class ConversationStore:
         self.problem: StoreError | None = None
         """Why this store keeps nothing, when it stands in for one that cannot be used."""
         self._lock = threading.RLock()
+        self.writing = Writing(self.path)
+        """Which partial replies somebody is at work on."""
+        self.writing.tidy()
         self._db = self._connect(busy_timeout_s)
 
     @classmethod
@@ -140,6 +144,7 @@ class ConversationStore:
         """Whether what is stored outlives the process."""
         return self.path != ":memory:"
 
+        self.writing.close()
     def close(self) -> None:
         with self._lock:
             self._db.close()
@@ -276,6 +281,7 @@ class ConversationStore:
             ):
                 raise ConversationWentOn
             asked = insert(db, conversation_id, parent_id, question, "complete")
+            self.writing.hold(answered)
             answered = insert(db, conversation_id, asked, answer, "partial")
             db.execute(
                 "UPDATE conversations SET leaf_id = ? WHERE id = ?", (answered, conversation_id)
@@ -312,6 +318,8 @@ class ConversationStore:
             row = cursor.fetchone()
             if row is None:
                 raise StoreError(f"{self.path} has no message {message_id}.")
+        if status != "partial":
+            self.writing.release(message_id)
             touch(db, row[0])
 
     def children(self, message_id: int | None, conversation_id: int) -> tuple[StoredMessage, ...]:

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 # Looking costs microseconds; what is new is read only if the file was changed.
 LOOK_EVERY_S = 1.0
-# A reply of another process that has not changed for so long is not written any more.
+# Where files cannot be locked: what another process has not changed for so long is not written any
+# more.
 STALE_S = 60.0
 
 
@@ -99,6 +100,8 @@ class Following:
             return
         chat_id, leaf_id = chat.id, chat.leaf_id
         end = await self._journal.ask(lambda store: store.after(chat_id, leaf_id))
+        partial = [m for m in end.messages[-1:] if m.status == "partial"]
+        is_at_work = bool(partial) and await self._is_written(chat, partial[0].id)
         if self._chat is not chat or chat.leaf_id != leaf_id:
             return  # another one is shown by now, or a turn began
         if end.leaf_id == chat.stored_leaf_id:
@@ -108,8 +111,7 @@ class Following:
             return
         chat.stored_leaf_id = end.leaf_id
         added = list(end.messages)
-        is_fresh = time.time() - end.used_s < STALE_S
-        if added and added[-1].status == "partial" and is_fresh:
+        if is_at_work:
             chat.at_work = added.pop()
         chat.path += added
         await self._transcript.add_stored(added)
@@ -163,11 +165,12 @@ class Following:
         while True:
             now = await self._journal.ask(lambda store: store.message(reply.id))
             await _show(answer, now.message.text)
-            if now.status != "partial" or not await self._is_fresh(chat):
+            if now.status != "partial" or not await self._is_written(chat, reply.id):
                 return now
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _is_fresh(self, chat: OpenChat) -> bool:
+    async def _is_written(self, chat: OpenChat, reply_id: int) -> bool:
+        """Whether some process is at work on a reply that is not whole."""
         chat_id = chat.id
         assert chat_id is not None
         end = await self._journal.ask(lambda store: store.after(chat_id, chat.stored_leaf_id))
