@@ -86,7 +86,7 @@ class Sight:
         return self._eyes.vision if self._eyes is not None else None
 
     def load(
-        self, gguf: GGUFFile, settings: Settings, tell: Callable[[str], None]
+        self, gguf: GGUFFile, settings: Settings, tell: Callable[[str], None] = lambda _: None
     ) -> "tuple[Model, HeldImages | None]":
         """The text model, and what sees for it, with memory for both. Runs on the engine thread.
         `tell` as registry.load_model's.

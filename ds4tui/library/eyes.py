@@ -25,6 +25,13 @@ _FAMILIES = {
 }
 
 
+# What their text models would need.
+_UNREAD = {
+    "deepseek4v": "deepseek4 does not route their rows by the bias that its file has for them, and "
+    "does not let them see each other"
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """What of a text model decides which vectors it takes."""
@@ -78,6 +85,12 @@ def require_fitting(name: str, config: "VisionConfig", text: Text) -> None:
             f"{name} does not belong to this model: it makes vectors of {config.text_width:,} "
             f"numbers, and the model takes {text.width:,}.",
             "Choose the mmproj file that was made with the model.",
+        )
+    if config.projector in _UNREAD:
+        raise GGUFError(
+            f"{name} has the projector {config.projector}, whose vectors no text model that is "
+            f"read takes: {_UNREAD[config.projector]}.",
+            "Open the model without its mmproj (--mmproj none).",
         )
     families = _FAMILIES.get(config.projector)
     if families is not None and not text.architecture.startswith(families):

@@ -10,7 +10,9 @@ import xxhash
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.errors import GGUFError
 
-Projector = Literal["idefics3", "gemma3", "qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger"]
+Projector = Literal[
+    "idefics3", "gemma3", "qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "deepseek4v"
+]
 Activation = Literal["gelu", "quick_gelu", "silu"]
 T = TypeVar("T", int, float)
 
@@ -21,10 +23,13 @@ ACTIVATIONS: dict[Projector, tuple[Activation, ...]] = {
     "qwen2vl_merger": ("quick_gelu", "gelu"),
     "qwen2.5vl_merger": ("silu",),
     "qwen3vl_merger": ("gelu",),
+    "deepseek4v": ("silu",),
 }
 LONGEST_EDGE_MAX = 4096  # idefics3's own processor makes no longer ones
 # What the processors of Qwen2-VL and 2.5-VL allow, and that of Qwen3-VL.
 QWEN2_PIXELS, QWEN3_PIXELS = (3_136, 12_845_056), (65_536, 16_777_216)
+# DeepSeek's has no upper bound of pixels: the rows of a block bound a picture.
+DEEPSEEK_PIXELS = (147_456, 2**31 - 1)
 WINDOW_PIXELS = 112  # of a side, in Qwen2.5-VL
 
 
@@ -35,11 +40,11 @@ class VisionConfig:
     image_side: pixels of a side of what is encoded at once (of Qwen: for which the learnt
     positions were made). merge: so many patches a side become one vector. longest_edge: pictures
     are brought to it before they are cut into tiles (idefics3). pixels: the least and the most
-    that a picture may have (Qwen). tapped: blocks whose rows go to the text model's first blocks,
-    too. whole_every: in other blocks than each so many-th, patches see their window only, of
-    window_side patches a side. mean and std are of values in 0..1, one a colour. opening_ids
-    and closing_ids: tokens around a picture of one square, where the file names them because the
-    text model's vocabulary lacks its projector's markers (keys of our own, ds4tui.image.*).
+    that a picture may have (Qwen, DeepSeek). tapped: blocks whose rows go to the text model's first
+    blocks, too. whole_every: in other blocks than each so many-th, patches see their window only,
+    of window_side patches a side. mean and std are of values in 0..1, one a colour. opening_ids and
+    closing_ids: tokens around a picture of one square, where the file names them because the text
+    model's vocabulary lacks its projector's markers (keys of our own, ds4tui.image.*).
     """
 
     projector: Projector
@@ -98,8 +103,18 @@ class VisionConfig:
 
     @property
     def is_qwen(self) -> bool:
-        """Pictures keep their shape; positions have three directions."""
+        """Positions of the text model have three directions."""
         return "qwen" in self.projector
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Pictures keep their shape, and patches are told where they are by being turned."""
+        return self.is_qwen or self.projector == "deepseek4v"
+
+    @property
+    def has_rms_norms(self) -> bool:
+        """And gated feed-forwards."""
+        return self.projector in ("qwen2.5vl_merger", "deepseek4v")
 
     @property
     def grid(self) -> int:
@@ -201,7 +216,8 @@ def _positive(gguf: GGUFFile, name: str) -> float:
 def _merge(gguf: GGUFFile, projector: Projector) -> int:
     if "qwen" in projector:
         return _count(gguf, "spatial_merge_size", 2)
-    return _count(gguf, "projector.scale_factor", 4 if projector == "gemma3" else None)
+    usual = {"gemma3": 4, "deepseek4v": 3}
+    return _count(gguf, "projector.scale_factor", usual.get(projector))
 
 
 def _colours(gguf: GGUFFile, name: str) -> tuple[float, float, float]:
@@ -219,7 +235,8 @@ def _array(gguf: GGUFFile, name: str) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _pixels(gguf: GGUFFile, projector: Projector) -> tuple[int, int]:
-    own = QWEN3_PIXELS if projector == "qwen3vl_merger" else QWEN2_PIXELS
+    others = {"qwen3vl_merger": QWEN3_PIXELS, "deepseek4v": DEEPSEEK_PIXELS}
+    own = others.get(projector, QWEN2_PIXELS)
     least = _count(gguf, "image_min_pixels", own[0])
     most = _count(gguf, "image_max_pixels", own[1])
     if least > most:
@@ -242,11 +259,11 @@ def _ids(gguf: GGUFFile, key: str) -> tuple[int, ...]:
 
 def _check(gguf: GGUFFile, config: VisionConfig) -> None:
     c = config
-    if c.image_side % c.patch_side or (not c.is_qwen and c.grid % c.merge):
+    if c.image_side % c.patch_side or (not c.keeps_shape and c.grid % c.merge):
         raise _impossible(
             gguf, f"{c.image_side} pixels do not come out even in patches of {c.factor}."
         )
-    if c.width % c.heads or (c.is_qwen and c.width // c.heads % 4):
+    if c.width % c.heads or (c.keeps_shape and c.width // c.heads % 4):
         raise _impossible(gguf, f"a width of {c.width} does not fit {c.heads} heads.")
     if c.tapped and c.tapped[-1] >= c.blocks:
         raise _impossible(gguf, f"block {c.tapped[-1]} is tapped, there are {c.blocks}.")

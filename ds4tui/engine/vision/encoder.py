@@ -154,9 +154,8 @@ class Parts:
         return self.loader.nbytes + self._own_bytes
 
     def norm(self, name: str, size: int) -> Norm:
-        """Qwen2.5's are without bias."""
-        load, rms = self.loader.vector, self.config.projector == "qwen2.5vl_merger"
-        bias = None if rms else load(f"{name}.bias", size)
+        load = self.loader.vector
+        bias = None if self.config.has_rms_norms else load(f"{name}.bias", size)
         return Norm(load(f"{name}.weight", size), bias, self.config.norm_epsilon)
 
     def positions(self) -> mx.array:
@@ -171,7 +170,6 @@ class Parts:
         else:
             qkv = tuple(matrix(f"{at}attn_{part}", c.width, c.width) for part in "qkv")
         up, down = self._feed_forward_names(at)
-        gated = c.projector == "qwen2.5vl_merger"
         return BlockParts(
             ln1=self.norm(at + "ln1", c.width),
             qkv=qkv,
@@ -179,7 +177,7 @@ class Parts:
             ln2=self.norm(at + "ln2", c.width),
             up=matrix(up, c.inner, c.width),
             down=matrix(down, c.width, c.inner),
-            gate=matrix(at + "ffn_gate", c.inner, c.width) if gated else None,
+            gate=matrix(at + "ffn_gate", c.inner, c.width) if c.has_rms_norms else None,
         )
 
     def _feed_forward_names(self, at: str) -> tuple[str, str]:

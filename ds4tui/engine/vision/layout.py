@@ -7,10 +7,12 @@ idefics3    a line a row of tiles: <fake_token_around_image><row_1_col_1> 64 vec
             a blank line, <fake_token_around_image><global-img> 64 vectors <fake_token_around_image>
 gemma3      <start_of_image> 256 vectors <end_of_image>, between blank lines
 qwen        <|vision_start|> vectors <|vision_end|>
+deepseek4v  vectors only, some of them learnt, and as many pads in front as its place asks for
+            (paired_rows.py)
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import shake_256
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy.typing as npt
 
 from ds4tui.cache.timeline import Ids, ImageSpan
 from ds4tui.engine.vision.config import VisionConfig
+from ds4tui.engine.vision.paired_rows import ALIGNED_TO, PAD, START, pads_before, row_order
 from ds4tui.engine.vision.preprocess import Shape
 
 Piece = str | int  # a text of markers, or how many vectors
@@ -31,6 +34,7 @@ PLACEHOLDERS = {
     "qwen2vl_merger": "<|image_pad|>",
     "qwen2.5vl_merger": "<|image_pad|>",
     "qwen3vl_merger": "<|image_pad|>",
+    "deepseek4v": "<｜deepseek_image｜>",
 }
 # What the vocabulary of a text model must have as tokens of their own.
 MARKERS = {
@@ -39,6 +43,7 @@ MARKERS = {
     "qwen2vl_merger": ("<|vision_start|>", "<|vision_end|>"),
     "qwen2.5vl_merger": ("<|vision_start|>", "<|vision_end|>"),
     "qwen3vl_merger": ("<|vision_start|>", "<|vision_end|>"),
+    "deepseek4v": (PLACEHOLDERS["deepseek4v"],),
 }
 # Plain text before and behind a picture, which is spelt with what stands next to it.
 AROUND = {"gemma3": "\n\n"}
@@ -54,7 +59,8 @@ class ImageBlock:
     positions int32 [3, R] from the block's first, in time, height and width, and `advance`, how
     many of them the block takes, for models that tell these apart; else None and R. seen_whole:
     rows of vectors that touch see each other, both ways. around: plain text that stands before
-    the rows and behind them.
+    the rows and behind them. order int64 [V]: which of the encoder's vectors the rows take; None:
+    each in its turn. aligned_to: what `at` puts pads in front for; 1: nothing.
     """
 
     token_ids: tuple[int, ...]
@@ -63,10 +69,27 @@ class ImageBlock:
     positions: Positions | None = None
     seen_whole: bool = False
     around: str = ""
+    order: npt.NDArray[np.int64] | None = None
+    aligned_to: int = 1
 
     @property
     def rows(self) -> int:
         return len(self.token_ids)
+
+    def at(self, start: int) -> "ImageBlock":
+        """With the pads that it has in front where its first row stands at `start`."""
+        if self.aligned_to == 1 or self.order is None:
+            return self
+        count = pads_before(start)
+        pad = self.order[0] + PAD - START  # it begins with the vector of the start
+        return replace(
+            self,
+            token_ids=self.token_ids[:1] * count + self.token_ids,
+            is_vector=np.ones(count + self.rows, np.bool_),
+            advance=count + self.rows,
+            order=np.r_[np.full(count, pad), self.order],
+            aligned_to=1,
+        )
 
     def span(self, start: int, fingerprint: bytes) -> ImageSpan:
         """Its place in a timeline."""
@@ -116,6 +139,8 @@ def block(
 ) -> ImageBlock:
     """The rows of a picture of `shape`; `placeholder` is the model's token for rows of vectors.
     Raises what `encode` raises."""
+    if config.projector == "deepseek4v":
+        return _of_learnt_rows(shape, placeholder)
     ids: list[int] = []
     is_vector: list[bool] = []
     for piece in _own_pieces(config, shape) or pieces(config, shape):
@@ -131,6 +156,18 @@ def block(
         return ImageBlock(tuple(ids), flags, len(ids), seen_whole=whole, around=around)
     positions = in_three_directions(flags, shape.grid)
     return ImageBlock(tuple(ids), flags, int(positions.max()) + 1, positions)
+
+
+def _of_learnt_rows(shape: Shape, placeholder: int) -> ImageBlock:
+    order = row_order(*shape.grid)
+    return ImageBlock(
+        token_ids=(placeholder,) * len(order),
+        is_vector=np.ones(len(order), np.bool_),
+        advance=len(order),
+        seen_whole=True,
+        order=order,
+        aligned_to=ALIGNED_TO,
+    )
 
 
 def _own_pieces(

@@ -5,6 +5,7 @@ Engines differ here, so these follow transformers' processors (5.24), with Pillo
 idefics3    longer side to longest_edge (LANCZOS, the other one made even), then to whole tiles,
             which stretches a little; more than one tile: each, and all of it in one as overview
 gemma3      to image_side x image_side (BILINEAR), which stretches
+deepseek4v  whole patches whose block has at most 384 rows, padded with grey (paired_rows.py)
 qwen        to a multiple of the pixels of a vector (28, or 32) a side that keeps the shape within
             the bounds (BICUBIC)
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ds4tui.engine.vision.config import VisionConfig
+from ds4tui.engine.vision.paired_rows import fitted, fitted_size, grid_of
 from ds4tui.errors import UsageError
 
 Pixels = npt.NDArray[np.uint8]
@@ -33,7 +35,7 @@ class Shape:
 
     size: (width, height) of the picture. squares: how many images the encoder takes. grid: rows
     and columns, of tiles before the overview (idefics3; (0, 0): the overview only) or of vectors
-    (qwen); (0, 0) for others.
+    (qwen, deepseek4v); (0, 0) for others.
     """
 
     size: tuple[int, int]
@@ -62,6 +64,9 @@ def prepared(image: Image.Image, config: VisionConfig) -> Prepared:
         squares, grid = _tiled(image, config)
     elif config.projector == "gemma3":
         squares, grid = [_resized(image, _square(config), Image.Resampling.BILINEAR)], (0, 0)
+    elif config.projector == "deepseek4v":
+        squares = [fitted(image, config)]
+        grid = grid_of(squares[0].size, config)
     else:
         size = smart_size(image.size, config)
         squares = [_resized(image, size, Image.Resampling.BICUBIC)]
@@ -82,6 +87,8 @@ def shape_of(size: tuple[int, int], config: VisionConfig) -> Shape:
         )
     if config.projector == "gemma3":
         return Shape(size, 1, (0, 0))
+    if config.projector == "deepseek4v":
+        return Shape(size, 1, grid_of(fitted_size(size, config), config))
     wide, high = smart_size(size, config)
     return Shape(size, 1, (high // config.factor, wide // config.factor))
 

@@ -7,6 +7,8 @@ qwen2.5vl   the same, and most blocks attend within windows; RMSNorm, gated feed
 qwen3vl     positions resized to the picture and turned by row and column; 2 x 2 patches side by
             side through two matrices; blocks that are tapped give vectors for the text model's
             first blocks through two matrices of their own
+deepseek4v  positions turned by row and column; 3 x 3 patches, colour by colour as it were, through
+            two matrices; behind the vectors those that were learnt for a block's other rows
 """
 
 from collections.abc import Callable
@@ -148,6 +150,42 @@ def _qwen3vl(tower: Tower) -> RunSquare:
     return run
 
 
+def _deepseek4v(tower: Tower) -> RunSquare:
+    c, parts = tower.config, tower.parts
+    norm = parts.norm("v.post_ln", c.width)
+    inner = parts.loader.matrix("mm.1", c.text_width, c.merge**2 * c.width)
+    outer = parts.loader.matrix("mm.2", c.text_width, c.text_width)
+    learnt = mx.stack([parts.loader.vector(name, c.text_width) for name in _BLOCK_VECTORS])
+
+    def run(pixels: Pixels) -> list[mx.array]:
+        rows, columns = (side // c.patch_side for side in pixels.shape[:2])
+        turn = turns(rows, columns, c.width // c.heads)
+        x, _ = tower.blocks(tower.embedded(pixels), turn)
+        cells = _unfolded(norm(x), rows, c.merge)
+        return [mx.concatenate([outer(exact_gelu(inner(cells))), learnt])]
+
+    return run
+
+
+# In the order of engine/vision/paired_rows.py.
+_BLOCK_VECTORS = (
+    "v.token_embd.img_start",
+    "v.token_embd.img_pad",
+    "v.image_newline",
+    "v.token_embd.img_end",
+)
+
+
+def _unfolded(x: mx.array, rows: int, merge: int) -> mx.array:
+    """[rows * columns, width] to [vectors, width * merge * merge], for each number of a patch those
+    of its neighbours; patches beyond the edge are zeros."""
+    columns, width = x.shape[0] // rows, x.shape[1]
+    grid = x.reshape(rows, columns, width)
+    grid = mx.pad(grid, [(0, -rows % merge), (0, -columns % merge), (0, 0)])
+    cells = squares_of(grid.reshape(-1, width), grid.shape[0], merge)
+    return cells.swapaxes(1, 2).reshape(cells.shape[0], -1)
+
+
 def _qwen_merge(
     parts: Parts, norm: str, first: str, second: str, norm_first: bool
 ) -> Callable[[mx.array], mx.array]:
@@ -172,6 +210,7 @@ _SQUARES: dict[Projector, Callable[[Tower], RunSquare]] = {
     "qwen2vl_merger": _qwen2vl,
     "qwen2.5vl_merger": _qwen2vl,
     "qwen3vl_merger": _qwen3vl,
+    "deepseek4v": _deepseek4v,
 }
 
 

@@ -6,6 +6,7 @@ comes from disk needs nothing else.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import mlx.core as mx
@@ -50,8 +51,12 @@ def rows_of(
     return Rows(ids, None, positions, among, logits, given)
 
 
+def _block(images: Images, span: ImageSpan) -> "ImageBlock":
+    return images.block(span).at(span.start)
+
+
 def _moved(spans: Sequence[ImageSpan], images: Images) -> int:
-    return sum(images.block(span).advance - span.rows for span in spans)
+    return sum(_block(images, span).advance - span.rows for span in spans)
 
 
 def _positions(
@@ -61,7 +66,7 @@ def _positions(
     moved = _moved(before, images)
     positions = np.tile(np.arange(start, end, dtype=np.int32) + np.int32(moved), (3, 1))
     for span in among:
-        block, at = images.block(span), slice(span.start - start, span.end - start)
+        block, at = _block(images, span), slice(span.start - start, span.end - start)
         if block.positions is not None:
             positions[:, at] = positions[:, [at.start]] + block.positions
         positions[:, at.stop :] += np.int32(block.advance - span.rows)
@@ -72,8 +77,10 @@ def _positions(
 def _vectors(start: int, end: int, among: Sequence[ImageSpan], images: Images) -> ImageVectors:
     at, vectors, sight = [], [], None
     for span in among:
-        block, given = images.block(span), images.vectors(span)
+        block, given = _block(images, span), images.vectors(span)
         rows = np.flatnonzero(block.is_vector)
+        if block.order is not None:
+            given = replace(given, rows=given.rows[mx.array(block.order)])
         if len(rows) != given.rows.shape[0]:
             raise ValueError(f"{given.rows.shape[0]} vectors for {len(rows)} rows of an image.")
         at.append(rows + (span.start - start))
