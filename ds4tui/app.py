@@ -7,7 +7,6 @@ knows MLX, the server or the network.
 
 import logging
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any, ClassVar
 
 from textual import on
@@ -47,7 +46,8 @@ from ds4tui.tui.journal import NOTHING, Journal
 from ds4tui.tui.keymap import bindings, is_no_key, keymap
 from ds4tui.tui.leaving import SECOND_PRESS_S, Leaving
 from ds4tui.tui.messages import LinkChosen
-from ds4tui.tui.meters import Header, KVPanel, Meter
+from ds4tui.tui.metering import POLL_S, Metering
+from ds4tui.tui.meters import Header, KVPanel
 from ds4tui.tui.model_slot import ModelSlot
 from ds4tui.tui.models import Models
 from ds4tui.tui.palette import palette
@@ -64,7 +64,6 @@ from ds4tui.tui.themes import keep_theme, known_theme
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.25  # the panels' pace while somebody works; they stand still otherwise
 QUIT_WAIT_S = 5.0  # for a stopped answer's last word
 # Which take turns in one place.
 PANELS = (DecisionsView, DiskView, AgentsView)
@@ -122,6 +121,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         self._leaving = Leaving(self)
         self._is_closed = False
         self._standing = NOTHING  # in the prompt, when the app crashed
+        self._metering = Metering()
         self._poll: Timer | None = None
 
     # Composition
@@ -145,7 +145,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
     def on_mount(self) -> None:
         self.theme = known_theme(self._settings.theme, self.available_themes)
         self.theme_changed_signal.subscribe(self, lambda theme: keep_theme(theme.name))
-        self._poll = self.set_interval(POLL_S, self._show_meters, pause=True)
+        self._poll = self.set_interval(POLL_S, self._tick, pause=True)
         self._leaving.heed_signals()
         if self._agents.ledger is not None:
             self._agents.ledger.on_change = on_this_loop(self._agent_wrote)
@@ -386,6 +386,10 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         header = self.screen_stack[0].query_one(Header)
         header.show(info, self._slot.opening, self.chat_view.chat.title)
 
+    def _tick(self) -> None:
+        if self._metering.is_due():
+            self._show_meters()
+
     def _show_meters(self) -> None:
         if not self.screen_stack:
             return  # a last tick of the timer, while the app is closed
@@ -395,9 +399,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         is_listed = any(panel.display for panel in screen.query(AgentsView))
         requests = self._agents.requests if is_listed else ()
         view = PanelView(stats, opening, self._server.url, requests, self.shortcuts)
-        panels = (screen.query(kind) for kind in PANELS)
-        for shown in (*screen.query(Meter), *chain.from_iterable(panels)):
-            shown.show(view)
+        self._metering.show(screen, view)
         if stats is not None:
             self._tell_tripwire(stats)
         is_at_work = stats is not None and (

@@ -7,7 +7,7 @@ before a thread is started; the weights are loaded on the engine thread, which o
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import xxhash
 
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from ds4tui.engine.models.registry import Model
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Reading what the process takes costs as much as a small product; panels look four times a second.
+MEMORY_EVERY_S = 0.25
 
 # Models that this process has opened, by name: a conversation that goes on with another one finds
 # nothing resident, and is told why.
@@ -176,7 +181,22 @@ def _memory_use() -> Callable[[], tuple[int, int]]:
 
     if mx.default_device().type == mx.DeviceType.gpu:
         return lambda: (mx.get_active_memory(), mx.get_peak_memory())
-    return process_memory_bytes
+    return now_and_then(process_memory_bytes)
+
+
+def now_and_then(
+    read: Callable[[], T], clock: Callable[[], float] = time.monotonic
+) -> Callable[[], T]:
+    """`read`, which asks the system, at most once in MEMORY_EVERY_S: it is told at each token."""
+    last: list[tuple[float, T]] = []
+
+    def recent() -> T:
+        now_s = clock()
+        if not last or now_s - last[0][0] >= MEMORY_EVERY_S:
+            last[:] = [(now_s, read())]
+        return last[0][1]
+
+    return recent
 
 
 def chunk_sizes(largest: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import pytest
 from ds4tui.config import Settings
 from ds4tui.engine.requests import SamplingParams
 from ds4tui.errors import GGUFError, ModelNotFound
-from ds4tui.opening import chunk_sizes, open_assistant
+from ds4tui.opening import MEMORY_EVERY_S, chunk_sizes, now_and_then, open_assistant
 from ds4tui.selftest.tiny_model import write_tiny_model
 from tests.fakes import EventLog
 from tests.golden.files import projector_path
@@ -37,6 +37,14 @@ def test_chunk_sizes_are_a_fixed_set_that_gets_smaller() -> None:
     assert chunk_sizes(512) == tuple(range(512, 0, -32))
     assert chunk_sizes(100) == (100, 96, 64, 32)
     assert chunk_sizes(32) == (32,)
+
+
+def test_the_memory_is_asked_for_a_few_times_a_second_however_fast_tokens_come() -> None:
+    reads = iter(range(100))
+    times_s = iter([step * MEMORY_EVERY_S / 10 for step in range(31)])
+    recent = now_and_then(lambda: next(reads), lambda: next(times_s))
+    seen = [recent() for _ in range(31)]
+    assert seen[0] == 0 and seen[-1] in (2, 3) and seen == sorted(seen)
 
 
 def test_a_folder_that_cannot_hold_states_is_told_and_the_model_works(tmp_path: Path) -> None:

@@ -6,18 +6,11 @@ while no job does.
 """
 
 import asyncio
-import time
 from collections import deque
 from contextlib import suppress
 
 from ds4tui.events import Event
-
-# People read no faster.
-BATCHES_PER_S = 10.0
-# Where the engine computes on the CPU it needs the core that drawing takes (and waits for the
-# interpreter that drawing holds): dear batches are followed by a longer rest.
-DRAWING_SHARE = 0.1
-LONGEST_REST_S = 0.5
+from ds4tui.tui.pace import Load, rest_s
 
 
 class Inbox:
@@ -27,7 +20,7 @@ class Inbox:
         self._loop = asyncio.get_running_loop()
         self._events: deque[Event] = deque()
         self._filled = asyncio.Event()
-        self._worked_s = time.thread_time()
+        self._load = Load()
         self._woken = False  # set by the pusher, cleared by the reader: one wake-up a batch
 
     def push(self, event: Event) -> None:
@@ -38,11 +31,9 @@ class Inbox:
                 self._loop.call_soon_threadsafe(self._filled.set)
 
     async def rest(self) -> None:
-        """Wait before the next batch: long enough that this loop's thread works no more than
-        DRAWING_SHARE of the time."""
-        worked_s = time.thread_time() - self._worked_s
-        await asyncio.sleep(rest_s(worked_s))
-        self._worked_s += worked_s
+        """Wait before the next batch: long enough that this loop's thread takes little from an
+        engine that wants its core, too."""
+        await asyncio.sleep(rest_s(self._load.look()))
 
     async def batch(self) -> list[Event]:
         """What has arrived since the last batch, at least one event."""
@@ -54,8 +45,3 @@ class Inbox:
         while self._events:
             events.append(self._events.popleft())
         return events or await self.batch()
-
-
-def rest_s(worked_s: float) -> float:
-    """Seconds to wait after a batch that cost `worked_s` of the loop's thread."""
-    return min(LONGEST_REST_S, max(1 / BATCHES_PER_S, worked_s / DRAWING_SHARE - worked_s))

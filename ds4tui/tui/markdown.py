@@ -9,19 +9,16 @@ import logging
 from urllib.parse import unquote
 
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.highlight import (
     ANSIDarkHighlightTheme,
     ANSILightHighlightTheme,
     HighlightTheme,
 )
 from textual.message import Message
-from textual.selection import Selection
 from textual.strip import Strip
-from textual.style import Style
-from textual.visual import Visual
-from textual.widget import Widget
 
+from ds4tui.tui.lines import Lines
 from ds4tui.tui.markdown_lines import Colours, GrowingLines, markdown_lines
 from ds4tui.tui.markdown_lines import parser as parser  # for who copies code
 from ds4tui.tui.terminal_text import harmless
@@ -37,17 +34,13 @@ class LinkChosen(Message):
         self.href = href
 
 
-class AnswerMarkdown(Widget):
+class AnswerMarkdown(Lines):
     """The rendered text of one answer. `add` while it is written, `settle` when it is whole."""
 
     DEFAULT_CSS = """
     AnswerMarkdown {
-        width: 1fr;
-        height: auto;
         padding: 0 2;
         color: $foreground;
-        text-wrap: nowrap;
-        text-overflow: clip;
     }
     """
 
@@ -56,7 +49,6 @@ class AnswerMarkdown(Widget):
         self._source = harmless(text)
         self._made_for: tuple[int, Colours] | None = None
         self._growing = GrowingLines(1)
-        self._strips: dict[int, Strip] = {}
 
     @property
     def lines(self) -> list[Content]:
@@ -84,11 +76,8 @@ class AnswerMarkdown(Widget):
 
     def _changed(self, first: int, lines_before: int) -> None:
         """Lines from `first` on are other ones."""
-        for y in [y for y in self._strips if y >= first]:
-            del self._strips[y]
-        height = max(len(self.lines), lines_before) - first
-        region = Region(0, first, self.outer_size.width, height)
-        self.refresh(region, layout=len(self.lines) != lines_before)
+        end = max(len(self.lines), lines_before)
+        self.lines_changed(first, end, is_layout=len(self.lines) != lines_before)
 
     def _lay_out(self, width: int) -> None:
         made_for = (width, self._colours)
@@ -113,40 +102,9 @@ class AnswerMarkdown(Widget):
         self._lay_out(width)
         return len(self.lines) + 1 if self.lines else 0  # an empty one before the footer
 
-    def render(self) -> Content:
-        return Content("\n").join(self.lines)
-
     def render_line(self, y: int) -> Strip:
         self._lay_out(self.content_size.width)
-        if y >= len(self.lines):
-            return Strip.blank(self.content_size.width, self.visual_style.rich_style)
-        if self.text_selection is not None:
-            return self._strip(y, self._selected(self.lines[y], y, self.text_selection))
-        if y not in self._strips:
-            self._strips[y] = self._strip(y, self.lines[y])
-        return self._strips[y]
-
-    def _strip(self, y: int, line: Content) -> Strip:
-        width, style = self.content_size.width, self.visual_style
-        strips = Visual.to_strips(self, line, width, 1, style, apply_selection=False, pad=True)
-        blank = Strip.blank(width, style.rich_style)
-        return (strips[0] if strips else blank).apply_offsets(0, y)
-
-    def _selected(self, line: Content, y: int, selection: Selection) -> Content:
-        span = selection.get_span(y)
-        if span is None:
-            return line
-        start, end = span
-        style = Style.from_styles(self.screen.get_component_styles("screen--selection"))
-        return line.stylize(style, start, len(line.plain) if end == -1 else end)
-
-    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        chosen = selection.extract("\n".join(line.plain for line in self.lines))
-        return "\n".join(line.rstrip() for line in chosen.split("\n")), "\n"
-
-    def notify_style_update(self) -> None:
-        self._strips.clear()
-        super().notify_style_update()
+        return super().render_line(y)
 
     def action_link(self, href: str) -> None:
         """A link was clicked."""

@@ -16,7 +16,7 @@ from ds4tui.errors import StoreError
 from ds4tui.events import TokenText
 from ds4tui.tui import turn as turn_module
 from ds4tui.tui.background import in_thread
-from ds4tui.tui.inbox import BATCHES_PER_S, LONGEST_REST_S, Inbox, rest_s
+from ds4tui.tui.inbox import Inbox
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.open_chat import OpenChat
 from ds4tui.tui.turn import Turn, TurnEnd
@@ -256,12 +256,6 @@ async def test_an_inbox_loses_nothing_between_threads() -> None:
             seen += [e.token_ids[0] for e in await inbox.batch()]  # type: ignore[attr-defined]
     await pushing
     assert seen == list(range(count))
-
-
-def test_dear_batches_are_followed_by_longer_rests() -> None:
-    assert rest_s(0.0) == rest_s(0.002) == 1 / BATCHES_PER_S
-    assert rest_s(0.03) == pytest.approx(0.27)  # 30 ms of work, a tenth of the time in all
-    assert rest_s(5.0) == LONGEST_REST_S
 
 
 async def test_a_call_off_the_loop_raises_to_its_caller() -> None:
