@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from ds4tui.assistant import Assistant, ModelInfo
@@ -54,6 +55,7 @@ class FakeChatFormat:
     template = "fake"
     tool_syntax = "hermes"
     stop_token_ids = frozenset({END_OF_TURN})
+    abilities = SimpleNamespace(thinking_switch=True)
 
     def __init__(self) -> None:
         self.tokenizer: Any = ByteTokenizer()

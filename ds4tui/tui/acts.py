@@ -3,6 +3,7 @@ is chosen then. The acts themselves are in branches.py."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from textual.app import SuspendNotSupported
@@ -82,6 +83,42 @@ class Acts:
             return
         new = "" if text.lower() == "off" else text
         await view.say(*wording.system_prompt_set(new, await view.branches.set_system(new)))
+
+    async def think(self, word: str) -> None:
+        """Say how it is, show or hide what is thought, or have the model think (`on`), not (`off`)
+        or as it was made (`auto`) from the next question on. Raises UsageError."""
+        view = self._host.chat_view
+        switches = {"on": True, "off": False, "auto": None}
+        match word.lower():
+            case "":
+                await view.say(*wording.thinking(view.chat.thinking, self._without_switch))
+            case "show" | "hide" as chosen:
+                view.show_thoughts(chosen == "show")
+                self._host.notify(wording.thoughts_shown(chosen == "show"))
+            case "on" | "off" | "auto" as chosen:
+                await self._switch_thinking(switches[chosen])
+            case _:
+                raise UsageError(
+                    f"/think does not know {word[:40]!r}.",
+                    "It takes on, off, auto, show or hide.",
+                )
+
+    async def _switch_thinking(self, wanted: bool | None) -> None:
+        view = self._host.chat_view
+        if wanted is not None and self._without_switch:
+            raise UsageError(wording.no_switch(self._without_switch))
+        cost = None
+        if view.chat.path and wanted is not view.chat.thinking:
+            cost = await view.branches.forecast(replace(view.chat, thinking=wanted))
+        view.chat.thinking = wanted
+        self._host.notify(wording.thinking_set(wanted, wording.forecast_words(cost)))
+
+    @property
+    def _without_switch(self) -> str:
+        """The open model, if its template has no switch for thinking."""
+        assistant = self._host.chat_view.assistant
+        has_switch = assistant is None or assistant.format.abilities.thinking_switch
+        return "" if assistant is None or has_switch else assistant.info.name
 
     async def edit_outside(self) -> None:
         """Write the prompt in the person's own editor. Raises UsageError."""

@@ -175,7 +175,7 @@ class Branches:
         if assistant is None:
             return None
         wanted = chat.messages(question, assistant.info, fork)
-        return await forecast(assistant, self.last, wanted)
+        return await forecast(assistant, self.last, wanted, chat.thinking)
 
     async def show_marks(self) -> None:
         """Show beside each message which it is of several at its place."""

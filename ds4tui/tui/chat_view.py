@@ -21,6 +21,7 @@ from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.config import Settings
 from ds4tui.errors import ConversationWentOn, Ds4Error
+from ds4tui.events import Event
 from ds4tui.pictures.mentions import may_mention
 from ds4tui.tui import commands, wording
 from ds4tui.tui.attaching import Attaching
@@ -31,7 +32,7 @@ from ds4tui.tui.completion import CompletionList
 from ds4tui.tui.following import LOOK_EVERY_S, Following
 from ds4tui.tui.graphics import Way
 from ds4tui.tui.journal import Journal
-from ds4tui.tui.messages import Notice, NoticeKind, Warned
+from ds4tui.tui.messages import Answer, Notice, NoticeKind, Warned
 from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import Fork, OpenChat
 from ds4tui.tui.panels import usage_words
@@ -79,6 +80,7 @@ class ChatView(Vertical):
         self._assistant: Assistant | None = None
         self._opening = ""
         self._turn: Turn | None = None
+        self._answering: Answer | None = None  # what it writes into
         self._queued = ""  # what is sent next; it stands in the prompt, too
         self._asked: list[str] = []  # in this chat, whatever became of it; oldest first
         self._entered = ""  # the text of a command that the app has not answered yet
@@ -171,7 +173,7 @@ class ChatView(Vertical):
 
     async def start_new(self) -> None:
         self.branches.leave_edit()
-        self.chat = OpenChat(system=self._settings.system)
+        self.chat = OpenChat(system=self._settings.system, thinking=self.chat.thinking)
         self._following.show(self.chat)
         self._remember_only([])
         await self._transcript.clear()
@@ -182,7 +184,9 @@ class ChatView(Vertical):
         given. Raises StoreError."""
         stored = await self._journal.ask(lambda store: store.load(conversation_id, at))
         self.branches.leave_edit()
+        before = self.chat
         self.chat, unanswered = OpenChat.of(stored)
+        self.chat.thinking = before.thinking
         asked = (m.message for m in self.chat.path if m.message.role == "user" and not m.client)
         self._remember_only([self._attaching.shelf.joined(question) for question in asked])
         await self._show_path()
@@ -220,6 +224,14 @@ class ChatView(Vertical):
     async def add_screenshot(self) -> None:
         """Have the person choose a part of the screen. Raises UsageError where nothing can."""
         await self._attaching.add_screenshot()
+
+    @property
+    def shows_thoughts(self) -> bool:
+        return self._transcript.shows_thoughts
+
+    def show_thoughts(self, is_shown: bool) -> None:
+        """Unfold, or fold, what the model thinks before it answers."""
+        self._transcript.show_thoughts(is_shown)
 
     async def say(self, message: str, hint: str = "", kind: NoticeKind = "information") -> None:
         """Say something in the transcript."""
@@ -397,7 +409,9 @@ class ChatView(Vertical):
         """Ask `question` at the end of the path, or where the `fork` is."""
         assert self._assistant is not None
         sampling = self._settings.sampling(self._assistant.info.sampling).params()
-        self._turn = Turn(question, self.chat, self._assistant, sampling, self._journal, fork)
+        self._turn = Turn(
+            question, self.chat, self._assistant, sampling, self._journal, fork, self._hear
+        )
         self._idle.clear()
         self._tell_changed()
         self.run_worker(self._answer(self._turn), group="turn")
@@ -408,7 +422,7 @@ class ChatView(Vertical):
             await self._transcript.cut(fork.kept + fork.is_again)
         if fork is None or not fork.is_again:
             await self._transcript.add_question(turn.question.text, turn.question.images)
-        answer = await self._transcript.add_answer()
+        answer = self._answering = await self._transcript.add_answer()
         end = await turn.run(answer)
         if isinstance(end.error, ConversationWentOn):
             await self._transcript.take_back(answer)
@@ -432,6 +446,10 @@ class ChatView(Vertical):
         self._tell_changed()
         if isinstance(end.error, ConversationWentOn):
             self.run_worker(self._take_in())
+
+    def _hear(self, event: Event) -> None:
+        if self._answering is not None:
+            self._answering.hear(event)
 
     async def _go_on(self, end: TurnEnd, *, is_again: bool) -> None:
         """What comes after a turn: the error, the question back, the queued question."""

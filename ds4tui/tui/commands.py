@@ -197,6 +197,19 @@ COMMANDS: tuple[Command, ...] = (
         when_idle=True,
     ),
     Command(
+        "think",
+        "tell whether the model thinks before it answers",
+        lambda host, text: host.acts.think(text),
+        choices=(
+            ("", "tell whether the model thinks before it answers"),
+            ("on", "have it think first, where its template has a switch"),
+            ("off", "have it answer at once, where its template has a switch"),
+            ("auto", "as the model was made"),
+            ("show", "unfold what it thinks"),
+            ("hide", "fold what it thinks to a line with its length"),
+        ),
+    ),
+    Command(
         "model",
         "open another model (nothing: tell which is open)",
         lambda host, text: host.models.change_to(text),

@@ -153,6 +153,8 @@ class Following:
             while not is_over:
                 events = await inbox.batch()
                 is_over = any(isinstance(event, Finished | Failed) for event in events)
+                for event in events:
+                    answer.hear(event)
                 await _show(answer, watched.text, _progress(events))
                 if not is_over:
                     await inbox.rest()

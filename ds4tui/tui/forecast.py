@@ -39,18 +39,23 @@ class LastAsked:
 
     job_id: str = ""
     messages: tuple[Message, ...] = ()
+    thinking: bool | None = None
 
 
 async def forecast(
-    assistant: Assistant | None, last: LastAsked, wanted: Sequence[Message]
+    assistant: Assistant | None,
+    last: LastAsked,
+    wanted: Sequence[Message],
+    thinking: bool | None = None,
 ) -> Forecast | None:
-    """What asking `wanted` would cost; None if that cannot be told."""
+    """What asking `wanted` would cost, `thinking` or not; None if that cannot be told."""
     if assistant is None:
         return None
     resident = _resident(assistant.stats, last.job_id)
-    sent = last.messages if resident else ()
+    sent = last if resident else LastAsked()
+    asked = LastAsked("", tuple(wanted), thinking)
     try:
-        common, length = await in_thread("ds4tui-render", lambda: _common(assistant, sent, wanted))
+        common, length = await in_thread("ds4tui-render", lambda: _common(assistant, sent, asked))
     except Ds4Error:  # the next question will meet it, and tell
         return None
     kept = min(common, resident)
@@ -70,9 +75,9 @@ def _resident(stats: EngineStats, last_job_id: str) -> int:
     return 0 if session.job_id else session.resident_tokens
 
 
-def _common(
-    assistant: Assistant, sent: Sequence[Message], wanted: Sequence[Message]
-) -> tuple[int, int]:
+def _common(assistant: Assistant, sent: LastAsked, wanted: LastAsked) -> tuple[int, int]:
     """(common prefix, length) in tokens of what was sent and what is wanted."""
-    after = assistant.render(wanted)
-    return (assistant.render(sent).common_prefix(after) if sent else 0), len(after)
+    after = assistant.render(wanted.messages, thinking=wanted.thinking)
+    if not sent.messages:
+        return 0, len(after)
+    return assistant.render(sent.messages, thinking=sent.thinking).common_prefix(after), len(after)

@@ -16,11 +16,13 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ds4tui.chat.messages import Image
+from ds4tui.events import Event, ReasoningText
 from ds4tui.tui.markdown import AnswerMarkdown
 from ds4tui.tui.markdown import LinkChosen as LinkChosen
 from ds4tui.tui.previews import Previews
 from ds4tui.tui.shelf import TokensOf
 from ds4tui.tui.terminal_text import harmless
+from ds4tui.tui.thought import Thought
 from ds4tui.tui.words import QUIET
 
 log = logging.getLogger(__name__)
@@ -131,16 +133,44 @@ class Answer(Vertical):
     goes on as plain text.
     """
 
-    def __init__(self, text: str = "", footer: str = "", *, is_rich: bool = True) -> None:
+    def __init__(
+        self,
+        text: str = "",
+        footer: str = "",
+        *,
+        is_rich: bool = True,
+        thought: Thought | None = None,
+        shows_thoughts: bool = False,
+    ) -> None:
         super().__init__(classes="answer")
         self.text = text
+        self.thought = thought
+        self._shows_thoughts = shows_thoughts
         self._words, self._mark = footer, ""
         self._footer = Static(footer, classes="footer", markup=False)
         self._body: Widget = AnswerMarkdown(text) if is_rich else _plain(text)
 
     def compose(self) -> ComposeResult:
+        if self.thought is not None:
+            yield self.thought
         yield self._body
         yield self._footer
+
+    def hear(self, event: Event) -> None:
+        """What the model thinks is shown, or at least its length."""
+        if not isinstance(event, ReasoningText):
+            return
+        if self.thought is not None:
+            self.thought.add(event.text, len(event.token_ids))
+        elif self.is_attached:
+            shows = self._shows_thoughts
+            self.thought = Thought(event.text, len(event.token_ids), is_open=shows)
+            self.mount(self.thought, before=self._body)
+
+    def show_thought(self, is_shown: bool) -> None:
+        self._shows_thoughts = is_shown
+        if self.thought is not None:
+            self.thought.unfold(is_shown)
 
     @property
     def is_rich(self) -> bool:

@@ -34,6 +34,7 @@ class OpenChat:
     tools: tuple[Tool, ...] = ()  # what an agent offered to the model in it
     stored_leaf_id: int | None = None  # where the store's path ended when it was last looked at
     at_work: StoredMessage | None = None  # an agent's reply behind the path, not whole yet
+    thinking: bool | None = None  # whether the model is to think; None: as its template has it
     is_told_of_branch: bool = False  # that an agent goes on beside the path
 
     @classmethod

@@ -29,6 +29,7 @@ from ds4tui.tui.panels import stored_usage_words
 from ds4tui.tui.shelf import TokensOf
 from ds4tui.tui.shortcuts import Shortcuts, shortcuts_of
 from ds4tui.tui.terminal_text import one_line
+from ds4tui.tui.thought import Thought
 from ds4tui.tui.words import HEADING, QUIET, cut
 
 RICH_MESSAGES = 12
@@ -50,21 +51,32 @@ class Entry:
     images: tuple[Image, ...] = ()
     by: str = ""  # the program that sent it; "": a person
     mark: str = ""  # which it is of several at its place
+    thought: str = ""  # before the answer
+    thought_tokens: int = 0
     view: Widget | None = None
 
     @classmethod
     def of_stored(cls, stored: StoredMessage) -> "Entry":
         if stored.message.role == "assistant":
             footer = stored_usage_words(stored.stats, stored.status)
-            return cls("answer", answer_text(stored.message), footer)
+            entry = cls("answer", answer_text(stored.message), footer)
+            entry.thought = stored.message.reasoning
+            entry.thought_tokens = (stored.stats or {}).get("thought_tokens", 0)
+            return entry
         message = stored.message
         return cls("question", message.text, images=message.images, by=sender_words(stored))
 
-    def make_view(self, tokens_of: TokensOf) -> Widget:
+    def answer(self, *, is_rich: bool, shows_thoughts: bool) -> Answer:
+        thought = None
+        if self.thought:
+            thought = Thought(self.thought, self.thought_tokens, is_open=shows_thoughts)
+        return Answer(self.text, self.footer, is_rich=is_rich, thought=thought)
+
+    def make_view(self, tokens_of: TokensOf, *, shows_thoughts: bool = False) -> Widget:
         """A cheap widget of it (notices are made where their words are known)."""
         match self.kind:
             case "answer":
-                self.view = Answer(self.text, self.footer, is_rich=False)
+                self.view = self.answer(is_rich=False, shows_thoughts=shows_thoughts)
             case "question":
                 question = _question(self.text, self.images, tokens_of, self.by)
                 if self.is_aside:
@@ -146,6 +158,7 @@ class Transcript(VerticalScroll):
         # As high as the view at least: Textual hangs an anchored, shorter content from the end.
         self._messages = Vertical(id="messages")
         self._is_at_end = True
+        self._shows_thoughts = False
 
     def compose(self) -> ComposeResult:
         with self._messages:
@@ -165,6 +178,17 @@ class Transcript(VerticalScroll):
         for question in self._with_pictures():
             question.previews.count_by(tokens_of)
 
+    def show_thoughts(self, is_shown: bool) -> None:
+        """Unfold what the model thinks, from now on and in what is mounted; or fold it."""
+        self._shows_thoughts = is_shown
+        for entry in self._entries[self._first :]:
+            if isinstance(entry.view, Answer):
+                entry.view.show_thought(is_shown)
+
+    @property
+    def shows_thoughts(self) -> bool:
+        return self._shows_thoughts
+
     def offer_sample(self, is_offered: bool) -> None:
         """Whether an empty chat tells how to try a picture."""
         self._welcome.update(welcome_content(shortcuts_of(self.app), is_offered))
@@ -175,9 +199,7 @@ class Transcript(VerticalScroll):
         await self.clear()
         self._entries = [Entry.of_stored(message) for message in stored]
         self._first = max(0, len(self._entries) - LOADED_MESSAGES)
-        await self._messages.mount_all(
-            e.make_view(self._tokens_of) for e in self._entries[self._first :]
-        )
+        await self._messages.mount_all(self._view_of(e) for e in self._entries[self._first :])
         self._show_earlier()
         self.anchor()
 
@@ -208,9 +230,7 @@ class Transcript(VerticalScroll):
         await self._messages.remove_children(gone)
         if self._first >= end:  # nothing of what stays is mounted
             self._first = max(0, end - EARLIER_MESSAGES)
-            await self._messages.mount_all(
-                e.make_view(self._tokens_of) for e in self._entries[self._first :]
-            )
+            await self._messages.mount_all(self._view_of(e) for e in self._entries[self._first :])
         self._show_earlier()
         self.anchor()
 
@@ -221,14 +241,14 @@ class Transcript(VerticalScroll):
 
     async def add_question(self, text: str, images: tuple[Image, ...] = ()) -> None:
         entry = Entry("question", text, images=images)
-        entry.make_view(self._tokens_of)
+        self._view_of(entry)
         await self._add(entry)
         self.anchor()
         if images:
             self.run_worker(self._show_new_pictures(), group="previews")
 
     async def add_answer(self) -> Answer:
-        answer = Answer()
+        answer = Answer(shows_thoughts=self._shows_thoughts)
         await self._add(Entry("answer", view=answer))
         return answer
 
@@ -238,9 +258,9 @@ class Transcript(VerticalScroll):
             if not self.is_attached:
                 return  # the app is closed
             entry = Entry.of_stored(message)
-            entry.make_view(self._tokens_of)
+            self._view_of(entry)
             if entry.kind == "answer":
-                entry.view = Answer(entry.text, entry.footer)
+                entry.view = entry.answer(is_rich=True, shows_thoughts=self._shows_thoughts)
             await self._add(entry)
         await self._age()
 
@@ -260,6 +280,9 @@ class Transcript(VerticalScroll):
         for entry in self._entries[-2:]:
             if entry.view is answer:
                 entry.text, entry.footer = answer.text, footer
+                if answer.thought is not None:
+                    entry.thought = answer.thought.text
+                    entry.thought_tokens = answer.thought.tokens
             entry.is_aside = is_aside
             if is_aside and isinstance(entry.view, Question | PictureQuestion):
                 entry.view.set_aside()
@@ -279,7 +302,7 @@ class Transcript(VerticalScroll):
         if not self._first:
             return
         begin = max(0, self._first - EARLIER_MESSAGES)
-        added = [e.make_view(self._tokens_of) for e in self._entries[begin : self._first]]
+        added = [self._view_of(e) for e in self._entries[begin : self._first]]
         first_view = self._entries[self._first].view
         self._first = begin
         self._show_earlier()
@@ -310,6 +333,9 @@ class Transcript(VerticalScroll):
             self.post_message(self.Typed(event.character))
 
     # Inside
+
+    def _view_of(self, entry: Entry) -> Widget:
+        return entry.make_view(self._tokens_of, shows_thoughts=self._shows_thoughts)
 
     async def _add(self, entry: Entry) -> None:
         self._entries.append(entry)

@@ -99,6 +99,7 @@ class Turn:
         self._is_answered = False
         self._texts: list[str] = []
         self._reasoning: list[str] = []
+        self._thought_tokens = 0
         self._ids: list[int] = []
         self._decision: Decision | None = None
         self._ending: Finished | Failed | None = None
@@ -117,7 +118,7 @@ class Turn:
             messages = self._chat.messages(SOME_QUESTION, info)
         else:
             messages = self._chat.messages(self.question, info, self.fork)
-        return LastAsked(self.job_id, tuple(messages))
+        return LastAsked(self.job_id, tuple(messages), self._chat.thinking)
 
     def cancel(self) -> None:
         """Stop within one step of the engine; what there is of the answer is kept."""
@@ -172,10 +173,13 @@ class Turn:
 
     def _submit(self, messages: Sequence[Message]) -> Job:
         tools = self._chat.tools
-        if not tools:
-            return self._assistant.chat(messages, self._sampling, self._inbox.push)
         return self._assistant.chat(
-            messages, self._sampling, self._inbox.push, tools=tools, choice=_NO_CALLS
+            messages,
+            self._sampling,
+            self._inbox.push,
+            tools=tools,
+            thinking=self._chat.thinking,
+            choice=_NO_CALLS if tools else ToolChoice(),
         )
 
     async def _take(self, events: Sequence[Event], view: AnswerView) -> None:
@@ -200,8 +204,9 @@ class Turn:
     def _note(self, event: Event) -> str:
         """Words about the work, "" for none."""
         match event:
-            case ReasoningText(text=text):
+            case ReasoningText(text=text, token_ids=ids):
                 self._reasoning.append(text)
+                self._thought_tokens += len(ids)
                 return f"thinking: {len(self._ids):,} tokens"
             case Finished() | Failed():
                 self._ending = event
@@ -261,6 +266,8 @@ class Turn:
     def _stats(self, end: TurnEnd | None) -> dict[str, Any]:
         info = self._assistant.info
         stats: dict[str, Any] = {"model": info.name, "ids_of": info.ids_key}
+        if self._thought_tokens:
+            stats["thought_tokens"] = self._thought_tokens
         if self._decision is not None:
             stats["decision"] = asdict(self._decision)
         if end is not None:

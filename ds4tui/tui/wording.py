@@ -216,6 +216,34 @@ def tripwire(words: str, cause: str, key: str = "/decisions") -> Words:
     return f"{words}.", f"{what} {key} shows each decision.".strip()
 
 
+_THINKING: dict[bool | None, str] = {
+    True: "The model is asked to think.",
+    False: "The model is asked not to think.",
+    None: "The model thinks or not, as it was made.",
+}
+
+
+def thinking(wanted: bool | None, without_switch: str) -> Words:
+    """How thinking is set; `without_switch` is the model that has none for it, "" if it has."""
+    words = no_switch(without_switch) if without_switch else _THINKING[wanted]
+    hint = "/think on, off and auto switch it; show and hide unfold and fold what is thought."
+    return words, hint
+
+
+def no_switch(name: str) -> str:
+    return f"The template of {name} has no switch for thinking: it thinks or not, as it was made."
+
+
+def thoughts_shown(is_shown: bool) -> str:
+    return f"What the model thinks is {'shown' if is_shown else 'folded to a line'} from now on."
+
+
+def thinking_set(wanted: bool | None, cost: str) -> str:
+    """After thinking was switched, with what the next question costs."""
+    done = _THINKING[wanted]
+    return f"{done} The next question {cost}." if cost else done
+
+
 def system_prompt(system: str) -> Words:
     if not system:
         return "This chat has no system prompt of its own.", "/system TEXT sets one."
