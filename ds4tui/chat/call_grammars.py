@@ -16,7 +16,17 @@ from typing import Any
 from ds4tui.chat.deepseek_calls import BEGIN, END, SEPARATOR
 from ds4tui.chat.literal_grammars import gemma_object
 from ds4tui.chat.messages import Tool
-from ds4tui.chat.rules import CALL_OPTIONS, NotWritable, Rules, placed, quoted, text_ending, written
+from ds4tui.chat.rules import (
+    ANYTHING,
+    CALL_OPTIONS,
+    NotWritable,
+    Rules,
+    placed,
+    quoted,
+    regex,
+    text_ending,
+    written,
+)
 from ds4tui.chat.schemas import Schema, is_text, properties, resolved, schema_of
 from ds4tui.chat.tag_calls import DSML_MARK
 
@@ -48,6 +58,13 @@ class TagForm:
         told = [self._argument(each, rules) for each in _listed(tool)]
         opens, closes = self.opens.replace("{name}", tool.name), self.closes
         return " ".join([quoted(opens), *told, quoted(closes)])
+
+    def loose(self, tool: Tool, rules: Rules) -> str:
+        """A call whose arguments may be anything."""
+        if _TAG_BREAKERS.search(tool.name):
+            raise NotWritable("its name does not fit between tags")
+        opens = quoted(self.opens.replace("{name}", tool.name))
+        return f"{opens} {rules.add('text', f'/{ANYTHING}{regex(self.closes)}/', '[lazy]')}"
 
     def _argument(self, argument: "_Argument", rules: Rules) -> str:
         if _TAG_BREAKERS.search(argument.key):
@@ -138,34 +155,53 @@ def _gemma(tool: Tool, rules: Rules) -> str:
     return f"{quoted(f'<|tool_call>call:{tool.name}')} {value} {quoted('<tool_call|>')}"
 
 
+def _loose_gemma(tool: Tool, rules: Rules) -> str:
+    end = rules.add("text", f"/{ANYTHING}{regex('<tool_call|>')}/", "[lazy]")
+    return f"{quoted(f'<|tool_call>call:{tool.name}' + '{')} {end}"
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`call` makes the expression of one tool's call."""
+    """`call` makes the expression of one tool's call, `loose` that of one whose arguments may be
+    anything. `mark` is what calls begin with."""
 
     call: Callable[[Tool, Rules], str]
+    loose: Callable[[Tool, Rules], str]
+    mark: str
     opens: str = ""
-    joint: str | None = "\n"  # None: one call only
+    joint: str = "\n"
     closes: str = ""
 
 
+def _tags(form: TagForm, joint: str) -> Family:
+    return Family(form.call, form.loose, "<tool_call>", joint=joint)
+
+
 def _dsml(block: str) -> Family:
-    return Family(_DSML.call, f"<{DSML_MARK}{block}>\n", "", f"</{DSML_MARK}{block}>")
+    mark, closes = f"<{DSML_MARK}{block}>", f"</{DSML_MARK}{block}>"
+    return Family(_DSML.call, _DSML.loose, mark, f"{mark}\n", "", closes)
+
+
+def _marks(before: str, behind: str, after: str, joint: str) -> Family:
+    call, (opens, closes) = _deepseek(before, behind, after), _BLOCK
+
+    def loose(tool: Tool, rules: Rules) -> str:
+        return call(Tool(tool.name, "", '{"type": "object"}'), rules)
+
+    return Family(call, loose, opens, opens, joint, closes)
 
 
 _BLOCK = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 FAMILIES: Mapping[str, Family] = {
-    "qwen-xml": Family(_qwen().call),
-    "glm": Family(_glm("\n").call),
-    "glm-5": Family(_glm("").call, joint=""),
+    "qwen-xml": _tags(_qwen(), "\n"),
+    "glm": _tags(_glm("\n"), "\n"),
+    "glm-5": _tags(_glm(""), ""),
     "dsml": _dsml("function_calls"),
     "dsml-v4": _dsml("tool_calls"),
-    "deepseek-v3": Family(
-        _deepseek(f"function{SEPARATOR}", "\n```json\n", "\n```"), _BLOCK[0], "\n", _BLOCK[1]
-    ),
-    "deepseek-v3.1": Family(_deepseek("", SEPARATOR, ""), _BLOCK[0], "", _BLOCK[1]),
-    "gemma": Family(_gemma, joint=""),
+    "deepseek-v3": _marks(f"function{SEPARATOR}", "\n```json\n", "\n```", "\n"),
+    "deepseek-v3.1": _marks("", SEPARATOR, "", ""),
+    "gemma": Family(_gemma, _loose_gemma, "<|tool_call>", joint=""),
 }
-
 
 # Those whose calls are JSON by themselves.
 JSON_SYNTAXES = (None, "hermes", "llama3")
@@ -184,7 +220,7 @@ def call_rules(tools: Sequence[Tool], syntax: str | None, several: bool, rules: 
     """The rules of calls of `tools`, added to `rules`; of a syntax without a family's grammar
     those of Hermes."""
     if syntax == "llama3":
-        return CallRules(_json_calls(tools, "parameters", rules))
+        return CallRules(json_calls(tools, "parameters", rules))
     family = FAMILIES.get(syntax or "")
     if family is None:
         return CallRules(_hermes(tools, several, rules))
@@ -195,29 +231,32 @@ def call_rules(tools: Sequence[Tool], syntax: str | None, several: bool, rules: 
             written.append(rules.add("call", family.call(tool, rules)))
         except NotWritable as exc:
             others[tool.name] = str(exc)
-    ways = [_block(family, written, several, rules)] if written else []
+    ways = []
+    if written:
+        ways.append(rules.add("block", any_call(family, written, several, rules)))
     if others:
         ways.append(_hermes([tool for tool in tools if tool.name in others], several, rules))
     return CallRules(rules.add("calls", " | ".join(ways)), others)
 
 
-def _block(family: Family, calls: Sequence[str], several: bool, rules: Rules) -> str:
+def any_call(family: Family, calls: Sequence[str], several: bool, rules: Rules) -> str:
+    """The expression of a call of those, or of several; it begins with a literal."""
     call = rules.add("any_call", " | ".join(calls))
     parts = [quoted(family.opens)] if family.opens else []
     parts.append(call)
-    if several and family.joint is not None:
+    if several:
         parts.append(f"({quoted(family.joint)} {call})*" if family.joint else f"{call}*")
     parts += [quoted(family.closes)] if family.closes else []
-    return rules.add("block", " ".join(parts))
+    return " ".join(parts)
 
 
 def _hermes(tools: Sequence[Tool], several: bool, rules: Rules) -> str:
-    body = _json_calls(tools, "arguments", rules)
+    body = json_calls(tools, "arguments", rules)
     call = rules.add("json_call", f'"<tool_call>\\n" {body} "\\n</tool_call>"')
     return rules.add("json_calls", f'{call} ("\\n" {call})*' if several else call)
 
 
-def _json_calls(tools: Sequence[Tool], word: str, rules: Rules) -> str:
+def json_calls(tools: Sequence[Tool], word: str, rules: Rules) -> str:
     known: dict[str, Any] = {}
     forms = []
     for number, tool in enumerate(tools):

@@ -12,7 +12,7 @@ MAX_UNNAMED = 4096
 MAX_BLANKS = 64
 _ARGUMENTS = ("arguments", "parameters")  # Llama's word for it is the second
 _KEYS = frozenset(("name", *_ARGUMENTS, "id", "type", "function"))
-_PARTS = ("name", "arguments", "function")
+_PARTS = ("name", "arguments", "function", "type")
 
 
 class CallText:
@@ -77,6 +77,12 @@ class CallText:
             self._values.setdefault(part, []).append(shown)
         if follower.value_ended and part == "name":
             self.name = self._name()
+        elif follower.value_ended and part == "type" and self._names is not None:
+            self._require_type()
+
+    def _require_type(self) -> None:
+        if "".join(self._values["type"]) != '"function"':
+            raise NotJson("its type is no function's")
 
     def _require_key(self, key: str) -> None:
         if key not in _KEYS:

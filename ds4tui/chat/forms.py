@@ -7,7 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ds4tui.chat.call_grammars import JSON_SYNTAXES
-from ds4tui.chat.grammars import AnswerFormat, Reasoning, ToolChoice, reply_grammar
+from ds4tui.chat.grammars import (
+    AnswerFormat,
+    Reasoning,
+    ReplyGrammar,
+    ToolChoice,
+    free_grammar,
+    reply_grammar,
+)
 from ds4tui.chat.messages import Tool
 from ds4tui.chat.thinking import THINK, ThinkingMarks
 from ds4tui.engine.tokenizer import Tokenizer
@@ -42,31 +49,40 @@ class Forms:
         marks: ThinkingMarks = THINK,
     ) -> "Constraint | None":
         """None where a reply may be anything. A model that may call and is asked for JSON does
-        either. `marks` stand around its reasoning. Raises RequestError, naming the field, for
-        what cannot be required."""
+        either; one that is offered strict tools says anything, but calls them by their schemas.
+        `marks` stand around its reasoning. Raises RequestError, naming the field, for what cannot
+        be required."""
         callable_tools = _callable(choice, tools)
-        if answer is None and choice.kind != "required":
-            return None
         if choice.kind == "required":
             answer = None
-        from ds4tui.engine.constraint import Constraint
+        if answer is not None:
+            param, what = answer.param, answer.what
+        elif choice.kind == "required":
+            param, what = choice.param, "a call of a tool"
+        elif any(tool.strict for tool in callable_tools):
+            param, what = "tools", "strict arguments"
+        else:
+            return None
 
-        param = choice.param if answer is None else answer.param
-        what = "a call of a tool" if answer is None else answer.what
-
-        def constraint(syntax: str | None) -> Constraint:
-            made = reply_grammar(answer, callable_tools, choice.several, reasoning, syntax, marks)
-            for name, reason in made.held_as_json:
-                _log.info("calls of %s are held to JSON: %s", json.dumps(name), reason)
-            return Constraint.of(made.text, what, self._tokens, param)
+        def grammar(syntax: str | None) -> ReplyGrammar:
+            if what == "strict arguments":
+                return free_grammar(callable_tools, choice.several, reasoning, syntax, marks)
+            return reply_grammar(answer, callable_tools, choice.several, reasoning, syntax, marks)
 
         try:
-            return constraint(self._syntax)
+            return self._constraint(grammar(self._syntax), what, param)
         except RequestError as exc:
             if self._syntax in JSON_SYNTAXES or not callable_tools:
                 raise
             _log.info("calls are held to JSON, not to the model's own syntax: %s", exc.message)
-            return constraint(None)
+            return self._constraint(grammar(None), what, param)
+
+    def _constraint(self, grammar: ReplyGrammar, what: str, param: str) -> "Constraint":
+        from ds4tui.engine.constraint import Constraint
+
+        for name, reason in grammar.held_as_json:
+            _log.info("calls of %s are held to JSON: %s", json.dumps(name), reason)
+        return Constraint.of(grammar.text, what, self._tokens, param)
 
 
 def _callable(choice: ToolChoice, tools: Sequence[Tool]) -> tuple[Tool, ...]:

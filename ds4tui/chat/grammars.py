@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ds4tui.chat.call_grammars import call_rules
+from ds4tui.chat.free_grammars import free_rules
 from ds4tui.chat.messages import Tool
 from ds4tui.chat.rules import Rules, regex, written
 from ds4tui.chat.thinking import THINK, ThinkingMarks
@@ -73,6 +74,20 @@ def reply_grammar(
         held = tuple(calls.held_as_json.items())
     text = f"answer: {' | '.join(ways)}\n{rules}"
     return ReplyGrammar(_grammar(text, reasoning, marks), held)
+
+
+def free_grammar(
+    tools: Sequence[Tool],
+    several: bool = True,
+    reasoning: Reasoning = "none",
+    syntax: str | None = "hermes",
+    marks: ThinkingMarks = THINK,
+) -> ReplyGrammar:
+    """A reply that says anything, but calls those of `tools` that are strict by their schemas."""
+    rules = Rules()
+    expression, held = free_rules(tools, syntax, several, marks, rules)
+    text = f"answer: {expression}\n{rules}"
+    return ReplyGrammar(_grammar(text, reasoning, marks), tuple(held.items()))
 
 
 def _grammar(answer: str, reasoning: Reasoning, marks: ThinkingMarks) -> str:

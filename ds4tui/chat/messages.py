@@ -21,11 +21,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a model may call. `parameters` is JSON text of a JSON Schema."""
+    """What a model may call. `parameters` is JSON text of a JSON Schema; with `strict` arguments
+    must follow it, also where a call is not required. That is no part of what a model is told."""
 
     name: str
     description: str
     parameters: str
+    strict: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ JSON_OPTIONS: Mapping[str, Any] = {"whitespace_pattern": _BLANKS}
 # held then, since a call is better than none. The form of an answer is held whole, or refused.
 CALL_OPTIONS: Mapping[str, Any] = {**JSON_OPTIONS, "lenient": True}
 
-_ANYTHING = "(?s:.*)"
+ANYTHING = "(?s:.*)"
 # What a schema may say of a text beside what it is for.
 _OF_TEXTS = ("pattern", "minLength", "maxLength")
 
@@ -90,6 +90,13 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def beginning_with(mark: str, expression: str) -> str:
+    """The rest of an expression whose first literal begins with `mark`."""
+    literal, end = json.JSONDecoder().raw_decode(expression)
+    rest = literal.removeprefix(mark)
+    return " ".join(filter(None, [quoted(rest) if rest else "", expression[end:].strip()]))
+
+
 def regex(text: str) -> str:
     """A regular expression that matches that text, for between slashes."""
     return "".join(f"\\{c}" if c in r"\.+*?()|[]{}^$/#&~-" else _plain(c) for c in text)
@@ -105,7 +112,7 @@ def text_ending(schema: Any, end: str, rules: Rules) -> str:
     marks = end.strip("\n")
     ways = list(dict.fromkeys(_texts(schema, marks)))
     if "" in ways:
-        return rules.add("text", f"/{_ANYTHING}{regex(marks)}/", "[lazy]")
+        return rules.add("text", f"/{ANYTHING}{regex(marks)}/", "[lazy]")
     if all(way.startswith('"') for way in ways):
         told = [f"{way[:-1]}{quoted(end)[1:]}" for way in ways]
         return rules.add("text", " | ".join(told))
@@ -140,7 +147,7 @@ def _fitting(values: list[Any], marks: str) -> list[str]:
 def _held(schema: Schema, marks: str) -> str:
     """A terminal of texts without `marks` that are as long and of the pattern as they must."""
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    parts = [f"/(?s:.{{{least},{most}}})/", f"~/{_ANYTHING}{regex(marks)}{_ANYTHING}/"]
+    parts = [f"/(?s:.{{{least},{most}}})/", f"~/{ANYTHING}{regex(marks)}{ANYTHING}/"]
     if "pattern" in schema:
         parts.append(f"/{_whole(schema['pattern'])}/")
     return " & ".join(parts)
@@ -157,5 +164,5 @@ def _whole(pattern: str) -> str:
     core = pattern[1:] if has_start else pattern
     core = core[:-1] if has_end else core
     core = re.sub(r"(?<!\\)/", r"\\/", core)
-    before, behind = "" if has_start else _ANYTHING, "" if has_end else _ANYTHING
+    before, behind = "" if has_start else ANYTHING, "" if has_end else ANYTHING
     return f"{before}(?:{core}){behind}"

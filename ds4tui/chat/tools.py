@@ -74,7 +74,7 @@ def tool_of(value: Mapping[str, Any], param: str | None = None) -> Tool:
         raise RequestError("A tool's function must have a name.", param)
     _require_form(name, description, parameters, param)
     try:
-        return Tool(name, description, json_text(parameters))
+        return Tool(name, description, json_text(parameters), function.get("strict") is True)
     except (TypeError, ValueError) as exc:
         raise RequestError(f"The parameters of {name!r} are no JSON: {exc}.", param) from exc
 

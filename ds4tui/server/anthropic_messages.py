@@ -144,8 +144,9 @@ def _tool(fields: Fields) -> Tool:
     if not name or schema is None:
         missing = fields.path("input_schema" if name else "name")
         raise RequestError(f"{missing} must be given.", missing)
-    parameters = json.dumps(schema.mapping(), ensure_ascii=False)
-    return Tool(name, fields.text("description") or "", whole_characters(parameters))
+    parameters = whole_characters(json.dumps(schema.mapping(), ensure_ascii=False))
+    strict = fields.get("strict") is True
+    return Tool(name, fields.text("description") or "", parameters, strict)
 
 
 def _messages(fields: Fields) -> tuple[Message, ...]:

@@ -104,7 +104,7 @@ def _function(fields: Fields, name: str) -> Tool:
     parameters = fields.child("parameters")
     schema = parameters.mapping() if parameters is not None else {"type": "object"}
     text = whole_characters(json.dumps(schema, ensure_ascii=False))
-    return Tool(name, fields.text("description") or "", text)
+    return Tool(name, fields.text("description") or "", text, fields.get("strict") is True)
 
 
 def _custom(fields: Fields, name: str) -> Tool:

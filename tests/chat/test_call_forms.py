@@ -204,3 +204,9 @@ def test_why_a_call_is_none_is_told() -> None:
     text = '<|tool_call>call:write{path:<|"|>a<|"|>,path:<|"|>b<|"|>}<tool_call|>'
     events = events_of("gemma", [text], SCHEMAS)
     assert reasons(events)[0] == "it has two of 'path'" and content(events) == text
+
+
+def test_json_of_another_type_is_no_call() -> None:
+    text = '{"type": "Feature", "name": "write", "arguments": {}}'
+    assert read("hermes", text) == ([], text)
+    assert read("hermes", text.replace("Feature", "function")) == ([("write", {})], "")

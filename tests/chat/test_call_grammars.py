@@ -4,6 +4,7 @@ that were offered, with arguments of their schemas."""
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from ds4tui.chat.grammars import ToolChoice, reply_grammar
 from ds4tui.chat.messages import Tool
 from ds4tui.chat.thinking import THINK, ReasoningPiece, ThinkingMarks, ThinkingParser, marks_in
 from ds4tui.chat.toolcalls import SYNTAXES, CallEnded, CallParser, ContentText
+from ds4tui.chat.tools import tool_of
 from ds4tui.engine.constraint import Constraint, GrammarTokens
 from ds4tui.engine.tokenizer import Tokenizer
+from ds4tui.errors import RequestError
 from tests.chat.test_call_syntaxes import WRITERS
 from tests.engine.vocabularies import CONTROL, USER_DEFINED, tokenizer_of
 from tests.scale import scaled
@@ -28,7 +31,16 @@ from tests.scale import scaled
 CHANNEL = ThinkingMarks("<|channel>thought", "<channel|>")
 # What ends texts is a token, so that a model without a plan comes to an end.
 ENDS = ("</parameter>", "</arg_value>", "</｜DSML｜parameter>", '<|"|>', "</think>", "<channel|>")
-MARKS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "｜DSML｜")
+CALL_MARKS = (
+    "<tool_call>",
+    "<|tool_call>call:",
+    "<｜tool▁calls▁begin｜>",
+    "<｜DSML｜tool_calls>",
+    "<｜DSML｜function_calls>",
+    '{"name": "look_up", "arguments": {',
+    "[look_up(",
+)
+MARKS = ("</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "｜DSML｜")
 
 FULL = {
     "type": "object",
@@ -69,7 +81,7 @@ TOOLS = (LOOK, LOOK_UP, STOP)
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder: Path = tmp_path_factory.mktemp("grammars")
-    marks = ((each, USER_DEFINED) for each in (*ENDS, *MARKS))
+    marks = ((each, USER_DEFINED) for each in (*ENDS, *MARKS, *CALL_MARKS))
     return tokenizer_of(folder, ("<|im_end|>", CONTROL), *marks, merges=['{ "', "t r", "tr u"])
 
 
@@ -78,13 +90,15 @@ def tokens(tokenizer: Tokenizer) -> GrammarTokens:
     return GrammarTokens(tokenizer, tokenizer.end_ids)
 
 
-def sampled(tokenizer: Tokenizer, wanted: Constraint, seed: int) -> str:
-    """What a model with random logits is made to say."""
+def sampled(tokenizer: Tokenizer, wanted: Constraint, seed: int, eager: bool = False) -> str:
+    """What a model with random logits is made to say; an eager one likes to call."""
     random, matcher = np.random.default_rng(seed), wanted.matcher()
     end = [ord('"'), *(tokenizer.user_defined_texts[each] for each in ENDS)]
+    marks = [tokenizer.user_defined_texts[each] for each in CALL_MARKS]
     ids: list[int] = []
     while len(ids) < 3000:
         logits = random.normal(size=tokenizer.vocab_size)
+        logits[marks] += 2 * eager
         logits[end] += 2
         logits[sorted(tokenizer.end_ids)] += len(ids) / 50 - 1
         logits[~matcher.allowed(tokenizer.vocab_size)] = -np.inf
@@ -254,7 +268,7 @@ def hermes(name: str, arguments: dict[str, Any]) -> str:
 def test_what_the_library_cannot_follow_is_json_and_told(
     tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Family(lambda tool, rules: "no_such_rule")
+    broken = Family(*[lambda tool, rules: "no_such_rule"] * 2, mark="<tool_call>")
     monkeypatch.setattr(call_grammars, "FAMILIES", {"glm": broken})
     caplog.set_level("INFO", logger="ds4tui.chat.forms")
     forms = Forms(tokenizer, tokenizer.end_ids, "glm")
@@ -295,3 +309,68 @@ def test_schemas_that_name_themselves(tokenizer: Tokenizer, syntax: str) -> None
     assert follows(tokenizer, wanted, texts[syntax])
     wrong = texts[syntax].replace("false", "1").replace("False", "1")
     assert wrong != texts[syntax] and not follows(tokenizer, wanted, wrong)
+
+
+STRICT = tuple(replace(tool, strict=True) for tool in TOOLS)
+LOOSE = Tool("loose", "", '{"type": "object"}')
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=scaled(4), deadline=None)
+@pytest.mark.parametrize("syntax", sorted(SYNTAXES))
+def test_strict_tools_are_called_by_their_schemas_or_not_at_all(
+    tokenizer: Tokenizer, syntax: str, seed: int
+) -> None:
+    forms = Forms(tokenizer, tokenizer.end_ids, syntax)
+    wanted = forms.constraint(None, ToolChoice(several=bool(seed % 2)), STRICT, "none")
+    assert wanted is not None and wanted.what == "strict arguments"
+    calls, _ = calls_in(sampled(tokenizer, wanted, seed, eager=True), syntax)
+    assert len(calls) <= 1 or seed % 2
+    for name, arguments in calls:
+        tool = next(tool for tool in TOOLS if tool.name == name)
+        assert is_valid(json.loads(tool.parameters), arguments), arguments
+
+
+@pytest.mark.parametrize("syntax", sorted(SYNTAXES))
+def test_with_strict_tools_a_reply_may_be_anything_else(tokenizer: Tokenizer, syntax: str) -> None:
+    forms = Forms(tokenizer, tokenizer.end_ids, syntax)
+    wanted = forms.constraint(None, ToolChoice(), [*STRICT[1:], LOOSE], "maybe")
+    assert wanted is not None
+    bare = '{"name": "look_up", "arguments": {"n": 3}}'
+    write = WRITERS.get(syntax, lambda name, **values: hermes(name, values))
+    for text in (
+        *("", "Hello.", "  <b>1</b> ", "[1, 2]", '{"city": "Paris"}', '{"name": "Paris"}', "{}"),
+        *("Write `<tool_call>` for it.", '{"type": "Feature", "name": 1}', "```json\n{}\n```"),
+        *(bare, f"```json\n{bare}\n```", "<think>\nHm.</think>\n\nYes."),
+        *("```python\nlook_up(path='a')\n```", f"I do. {write('look_up', n=3)} Done."),
+        write("stop"),
+        write("loose", anything="x"),
+    ):
+        assert follows(tokenizer, wanted, text), text
+    for text in (
+        bare.replace("3", '"3"'),
+        "[look_up(path='a')]",
+        "```tool_code\nlook_up(path='a')\n```",
+        '{"type": "function", "name": "look_up", "parameters": {}}',
+        write("look_up", n="x"),
+        write("stop", n=1),
+        write("unheard"),
+        f"<think></think>{write('look_up', n='x')}",
+    ):
+        assert not follows(tokenizer, wanted, text), text
+
+
+def test_tools_are_strict_only_if_they_say_so(tokenizer: Tokenizer) -> None:
+    forms = Forms(tokenizer, tokenizer.end_ids)
+    assert forms.constraint(None, ToolChoice(), TOOLS, "none") is None
+    assert forms.constraint(None, ToolChoice("none"), STRICT, "none") is None
+    function = {"name": "stop", "parameters": {"type": "object"}, "strict": True}
+    assert tool_of({"function": function}).strict
+    assert not tool_of({"function": {**function, "strict": None}}).strict
+    wrong = Tool("odd", "", '{"type": "object", "properties": {"a": {"type": "no"}}}', strict=True)
+    with pytest.raises(RequestError, match="tools: strict arguments cannot be required"):
+        forms.constraint(None, ToolChoice(), [wrong], "none")
+
+
+def test_strictness_is_no_part_of_what_a_model_is_told() -> None:
+    assert STRICT == TOOLS and hash(STRICT[0]) == hash(TOOLS[0])

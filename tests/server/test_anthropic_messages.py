@@ -309,3 +309,10 @@ def test_edits_of_the_history_are_not_made_and_that_is_said(serve: Serve) -> Non
     ended = next(event for event in events if event.type == "message_delta")
     assert ended.model_extra["context_management"] == {"applied_edits": []}
     assert len(set(running.prompts)) == 1
+
+
+def test_a_tool_is_strict_if_it_says_so() -> None:
+    service = Service(FakeAssistant(), SamplingDefaults())
+    tools = [{**TOOLS[0], "strict": True}, {**TOOLS[0], "name": "other"}]
+    body = {"max_tokens": 5, "messages": HELLO, "tools": tools}
+    assert [tool.strict for tool in parse_messages(Fields(body), service).tools] == [True, False]

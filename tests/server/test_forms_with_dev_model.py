@@ -94,6 +94,46 @@ def test_a_call_is_made_when_it_is_required(qwen: Running) -> None:
         assert not any(one.delta.content for one in deltas)
 
 
+ODD = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"enum": ["KELVIN", "RANKINE"]},
+        "days": {"type": "integer", "minimum": 3, "maximum": 5},
+    },
+    "required": ["city", "unit", "days"],
+    "additionalProperties": False,
+}
+
+
+def test_strict_tools_are_called_by_their_schema_and_their_calls_replayed(qwen: Running) -> None:
+    asked: list[Any] = [
+        {"role": "user", "content": "What is the weather in Paris for 1 day? Use the tool."}
+    ]
+    function = {"name": "get_weather", "description": "The weather of a city.", "parameters": ODD}
+    tools = [{"type": "function", "function": {**function, "strict": True}}]
+    reply = ask(qwen, asked, tools=tools, max_tokens=120)
+    [choice] = reply.choices
+    assert choice.finish_reason == "tool_calls"
+    [call] = choice.message.tool_calls
+    arguments = json.loads(call.function.arguments)
+    assert set(arguments) == {"city", "unit", "days"}
+    assert arguments["unit"] in ("KELVIN", "RANKINE") and arguments["days"] in (3, 4, 5)
+
+    # Written anew, in another order, it is what was sampled; with another value it is not.
+    def sent_back(values: dict[str, Any]) -> Any:
+        told = {"name": "get_weather", "arguments": json.dumps(values, indent=1)}
+        calls = [{"id": call.id, "type": "function", "function": told}]
+        result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+        messages = [*asked, {"role": "assistant", "content": None, "tool_calls": calls}, result]
+        return ask(qwen, messages, tools=tools, max_tokens=1)
+
+    again = sent_back(dict(reversed(arguments.items())))
+    assert again.kv["kept"] >= reply.usage.total_tokens - 1
+    other = sent_back({**arguments, "days": 99})
+    assert other.kv["kept"] < reply.usage.total_tokens - 1
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [

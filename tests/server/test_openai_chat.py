@@ -321,3 +321,9 @@ def test_any_json_is_a_call_or_a_clear_error(request: dict[str, Any]) -> None:
     else:
         for message in call.messages:
             message.text.encode()  # no tokenizer can take what this raises on
+
+
+@pytest.mark.parametrize(("said", "strict"), [(True, True), (False, False), (None, False)])
+def test_a_tool_is_strict_if_it_says_so(said: bool | None, strict: bool) -> None:
+    tool = {"type": "function", "function": {**READ["function"], "strict": said}}
+    assert [each.strict for each in parsed(tools=[tool]).tools] == [strict]

@@ -288,3 +288,10 @@ def test_what_is_wrong_is_named(wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as raised:
         read(**wrong)
     assert raised.value.param == param
+
+
+def test_a_tool_is_strict_if_it_says_so() -> None:
+    service = Service(FakeAssistant(), SamplingDefaults())
+    tools = [{"type": "function", "name": name, "strict": name == "a"} for name in ("a", "b")]
+    read = parse_responses(Fields({"input": "Hi", "tools": tools}), service).tools
+    assert [tool.strict for tool in read] == [True, False]
