@@ -67,6 +67,7 @@ class EngineStats:
     prefill: PrefillProgress | None = None  # of the job at work, else of the last one
     encoding: EncodingProgress | None = None  # of the job at work, else of the last one
     usage: Usage = field(default_factory=Usage)  # of the job at work so far, else the last one
+    decode_rates: tuple[float, ...] = ()  # tokens a second, of the last seconds with any
     requests: int = 0  # since the start
     total_prompt_tokens: int = 0
     total_cached_tokens: int = 0

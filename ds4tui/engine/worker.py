@@ -22,6 +22,7 @@ from functools import partial
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.crash import write_report
 from ds4tui.engine.books import Books, counted
+from ds4tui.engine.decode_rates import DecodeRates
 from ds4tui.engine.device_memory import available_bytes
 from ds4tui.engine.failures import let_go
 from ds4tui.engine.jobs import Generation, Job, check_request
@@ -75,6 +76,7 @@ class Engine:
         self._is_started = False
         self._session_count = 1
         self._memory_use: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._rates = DecodeRates()
 
     @property
     def stats(self) -> EngineStats:
@@ -347,6 +349,8 @@ class Engine:
     def _publish(self, work: Generation, books: Books) -> None:
         active_bytes, peak_bytes = self._memory_use()
         job, session = work.job, work.session
+        if work.is_decoding:
+            self._rates.decoded()
         self._stats = replace(
             self._stats,
             state="decoding" if work.is_decoding else "prefilling",
@@ -360,6 +364,7 @@ class Engine:
             prefill=work.progress,
             encoding=work.encoding,
             usage=work.usage,
+            decode_rates=self._rates.last,
             **books.fields(self._at_work.in_order()),
         )
 
@@ -370,6 +375,7 @@ class Engine:
         if not work.was_shared:
             pool.measured(work.usage)
         if not len(self._at_work):
+            self._rates.rested()
             self._is_untold = self._disk is not None
             stats = replace(stats, state="idle", job_id="", origin="")
             stats = replace(stats, is_storing=self._is_untold)

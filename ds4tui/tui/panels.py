@@ -28,6 +28,7 @@ from ds4tui.tui.shortcuts import Shortcuts
 from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import (
     HEADING,
+    LABEL_CHARS,
     QUIET,
     bar,
     cut,
@@ -38,6 +39,7 @@ from ds4tui.tui.words import (
     seconds_words,
     section,
     size_words,
+    sparkline,
 )
 
 MIN_TITLE_CHARS = 12  # a shorter piece of a title says nothing
@@ -188,7 +190,7 @@ def kv_panel(view: PanelView, width: int) -> Content:
             _speed_section(stats, width),
             _totals_section(stats),
         ]
-    sections += [_engine_section(view), _server_section(view)]
+    sections += [_engine_section(view, width), _server_section(view)]
     return Content("\n\n").join(s for s in sections if s is not None)
 
 
@@ -248,14 +250,22 @@ def _totals_section(stats: EngineStats) -> Content:
     )
 
 
-def _engine_section(view: PanelView) -> Content:
+def _engine_section(view: PanelView, width: int) -> Content:
     lines = [Content(state_words(view))]
     if view.stats is not None and view.stats.memory_active_bytes:
         lines.append(row("memory", size_words(view.stats.memory_active_bytes)))
         lines.append(row("its peak", size_words(view.stats.memory_peak_bytes)))
+    if view.stats is not None and view.stats.decode_rates:
+        lines += _rate_rows(view.stats.decode_rates, width)
     if view.stats is not None and view.stats.compute_path:
         lines.append(Content.styled(view.stats.compute_path, QUIET))
     return section("Engine", *lines)
+
+
+def _rate_rows(rates: tuple[float, ...], width: int) -> list[Content]:
+    """How fast tokens came in each of the last seconds with any, and the fastest of them."""
+    line = sparkline(rates, width - LABEL_CHARS)
+    return [row("t/s", line, "$accent"), row("", f"{rates[-1]:,.1f} now, {max(rates):,.1f} best")]
 
 
 def _server_section(view: PanelView) -> Content:

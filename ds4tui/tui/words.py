@@ -62,6 +62,18 @@ def bar(fraction: float, width: int) -> Content:
     return Content.assemble((filled, "$accent"), ("─" * (width - len(filled)), QUIET))
 
 
+_SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last `width` values as bars over zero; the highest is the tallest."""
+    shown = values[-width:] if width > 0 else ()
+    top = max(shown, default=0.0)
+    if top <= 0:
+        return ""
+    return "".join(_SPARKS[min(7, int(max(0.0, value) / top * 7.999))] for value in shown)
+
+
 def section(title: str, *lines: Content) -> Content:
     return Content("\n").join([Content.styled(title, HEADING), *lines])
 

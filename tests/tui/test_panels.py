@@ -23,6 +23,7 @@ from ds4tui.tui.panels import (
     stored_usage_words,
     usage_words,
 )
+from ds4tui.tui.words import sparkline
 from tests.fakes import fake_info
 
 EXTEND = Decision(
@@ -212,3 +213,33 @@ def test_experts_that_are_copied_on_demand_have_a_section() -> None:
     fresh = experts_section(EngineStats(experts=ExpertStats(8_000_000_000)), 40)
     assert fresh is not None and "%" not in fresh.plain
     assert experts_section(EngineStats(), 40) is None
+
+
+def test_the_engine_tells_how_fast_tokens_came_and_nothing_else_moves_it() -> None:
+    rates = (10.0, 20.0, 40.0, 0.0, 30.0)
+    text = kv_panel(PanelView(replace(STATS, decode_rates=rates)), 32).plain
+    assert "t/s       ▂▄█▁▆" in text and "30.0 now, 40.0 best" in text
+    assert "now," not in kv_panel(PanelView(STATS), 32).plain
+
+
+def test_a_sparkline_has_as_many_bars_as_fit_the_newest_last() -> None:
+    assert sparkline((1.0, 2.0, 4.0), 2) == "▄█" and sparkline((5.0,), 9) == "█"
+    assert sparkline((), 5) == sparkline((0.0, 0.0), 5) == sparkline((1.0,), 0) == ""
+
+
+@pytest.mark.parametrize("width", [32, 60])
+def test_no_line_of_the_panel_is_wider_than_it_wraps_to(width: int) -> None:
+    """All that there can be to tell, in the narrowest panel and in a wide one."""
+    stats = replace(
+        STATS, state="prefilling", job_id="j", origin="agent", queued_jobs=3, prefill=PREFILL,
+        decode_rates=(812.25,) * 40, memory_active_bytes=9 * 10**11, memory_peak_bytes=9 * 10**11,
+        cache_budget_bytes=10**11, parked_states=3, parked_tokens=340_551, parked_bytes=10**10,
+    )  # fmt: skip
+    view = PanelView(stats, server_url="http://127.0.0.1:8484")
+    content = kv_panel(view, width)
+    assert content.is_same(kv_panel(view, width))
+    rows = [
+        line for line in content.plain.split("\n") if line.startswith(("t/s", "━", "─", "memory"))
+    ]
+    assert rows and max(map(len, rows)) <= width
+    assert max(line.cell_length for line in content.wrap(width)) <= width
