@@ -22,7 +22,6 @@ from textual.widgets import Footer
 from ds4tui.agents import Agents
 from ds4tui.chat.finding import purge
 from ds4tui.chat.ledger import Joined
-from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.engine.stats import EngineStats
@@ -42,7 +41,7 @@ from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.driver import TerminalDriver
 from ds4tui.tui.graphics import Way
-from ds4tui.tui.journal import NOTHING, Journal
+from ds4tui.tui.journal import Journal, Writing, write_nothing
 from ds4tui.tui.keymap import bindings, is_no_key, keymap
 from ds4tui.tui.leaving import SECOND_PRESS_S, Leaving
 from ds4tui.tui.messages import LinkChosen
@@ -120,7 +119,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         self._opening_words = ""
         self._leaving = Leaving(self)
         self._is_closed = False
-        self._standing = NOTHING  # in the prompt, when the app crashed
+        self._standing: Writing = write_nothing  # keeps what was in the prompt when the app crashed
         self._metering = Metering()
         self._poll: Timer | None = None
 
@@ -143,6 +142,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         return self.screen_stack[0].query_one(ChatView)
 
     def on_mount(self) -> None:
+        self._standing = self.chat_view.leave_drafts
         self.theme = known_theme(self._settings.theme, self.available_themes)
         self.theme_changed_signal.subscribe(self, lambda theme: keep_theme(theme.name))
         self._poll = self.set_interval(POLL_S, self._tick, pause=True)
@@ -161,8 +161,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         if problem is not None:
             self._tell_store_problem(problem)
         try:
-            draft = await self._journal.ask(lambda store: store.take_draft())
-            self.chat_view.restore(draft)
+            await self.chat_view.recall_draft()
             await self._journal.ask(purge)
             if self._continue_last:
                 latest = await self._journal.ask(lambda store: store.latest())
@@ -170,6 +169,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
                     self.notify(wording.NO_CONVERSATION)
                 else:
                     await self.chat_view.open_conversation(latest.id)
+            await self.chat_view.tell_drafts()
         except StoreError as exc:
             if not self._is_closed:  # quit at once
                 await self.chat_view.tell_error(exc)
@@ -447,7 +447,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
     async def leave(self) -> None:
         """Stop what is at work, keep what there is, close what is open."""
         await self.chat_view.stopped(QUIT_WAIT_S)
-        await self._close(self.chat_view.draft)
+        await self._close(self.chat_view.last_words())
         self.exit()
 
     async def on_unmount(self) -> None:
@@ -455,11 +455,11 @@ class Ds4App(ReportingApp, inherit_bindings=False):
             await self._close(self._standing)
 
     def keep_what_stands(self) -> None:
-        self._standing = self.chat_view.draft
+        self._standing = self.chat_view.last_words()
 
-    async def _close(self, draft: Message) -> None:
+    async def _close(self, last: Writing) -> None:
         self._is_closed = True
         await self._server.stop()
         await self._slot.close()
         await in_thread("ds4tui-agents", self._agents.close)
-        await self._journal.close(draft)
+        await self._journal.close(last)

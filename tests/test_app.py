@@ -860,7 +860,7 @@ async def test_quitting_while_busy_keeps_the_partial_text_and_closes_the_engine(
     assert latest is not None
     last = store.load(latest.id).path[-1]
     assert (last.message.text, last.status) == ("ab", "cancelled")
-    async with running(store=store) as on:
+    async with running(store=store, continue_last=True) as on:
         await on.until(lambda: on.prompt.text == "a draft")
 
 

@@ -48,24 +48,24 @@ def keep(db: sqlite3.Connection, message_id: int, images: Sequence[Image]) -> No
         )
 
 
-def keep_of_draft(db: sqlite3.Connection, images: Sequence[Image]) -> None:
-    """Write the images of the draft in the place of those that it had."""
-    db.execute("DELETE FROM draft_attachments")
+def keep_of_draft(db: sqlite3.Connection, draft_id: int, images: Sequence[Image]) -> None:
+    """Write the images of a draft that has none yet."""
     for number, image in enumerate(images):
         db.execute(
-            "INSERT INTO draft_attachments (position, hash, at, name) VALUES (?, ?, ?, ?)",
-            (number, _keep_file(db, image), image.at, _storable(image.name)),
+            "INSERT INTO images_of_drafts (draft_id, position, hash, at, name)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (draft_id, number, _keep_file(db, image), image.at, _storable(image.name)),
         )
 
 
-def take_of_draft(db: sqlite3.Connection) -> tuple[Image, ...]:
-    """The images of the draft, which has none from then on."""
+def images_of_draft(db: sqlite3.Connection, draft_id: int) -> list[tuple[Image, bool]]:
+    """The images of a draft, in order, and whether the file of each is there (else it is empty)."""
     rows = db.execute(
-        "SELECT a.content, d.at, d.name FROM draft_attachments d"
-        " JOIN attachments a ON a.hash = d.hash ORDER BY d.position"
-    ).fetchall()
-    db.execute("DELETE FROM draft_attachments")
-    return tuple(Image(*row) for row in rows)
+        "SELECT a.content, d.at, d.name FROM images_of_drafts d"
+        " LEFT JOIN attachments a ON a.hash = d.hash WHERE d.draft_id = ? ORDER BY d.position",
+        (draft_id,),
+    )
+    return [(Image(content or b"", at, name), content is not None) for content, at, name in rows]
 
 
 def _keep_file(db: sqlite3.Connection, image: Image) -> str:

@@ -65,7 +65,7 @@ def purge(store: ConversationStore, older_than_s: float = KEPT_DELETED_S) -> int
         if gone:
             db.execute(
                 "DELETE FROM attachments WHERE hash NOT IN (SELECT hash FROM message_attachments"
-                " UNION SELECT hash FROM draft_attachments)"
+                " UNION SELECT hash FROM images_of_drafts)"
             )
     return gone
 

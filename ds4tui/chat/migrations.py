@@ -126,6 +126,41 @@ def _deleted(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE conversations ADD COLUMN deleted_at REAL")
 
 
+def _drafts(db: sqlite3.Connection) -> None:
+    # One for each app that has the conversation open (NULL: a chat that is none yet); `app` is
+    # the one that keeps it, "" if none does any more.
+    db.execute(
+        """
+        CREATE TABLE drafts (
+            id INTEGER PRIMARY KEY,
+            conversation_id INTEGER REFERENCES conversations (id) ON DELETE CASCADE,
+            app TEXT NOT NULL,
+            text TEXT NOT NULL,
+            kept_at REAL NOT NULL
+        )
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE images_of_drafts (
+            draft_id INTEGER NOT NULL REFERENCES drafts (id) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            hash TEXT NOT NULL REFERENCES attachments (hash),
+            at INTEGER NOT NULL,
+            name TEXT NOT NULL,
+            PRIMARY KEY (draft_id, position)
+        )
+        """
+    )
+    db.execute("INSERT INTO drafts SELECT id, NULL, '', text, ? FROM draft", (time.time(),))
+    db.execute(
+        "INSERT INTO images_of_drafts SELECT d.id, a.position, a.hash, a.at, a.name"
+        " FROM draft d JOIN draft_attachments a"
+    )
+    db.execute("DROP TABLE draft_attachments")
+    db.execute("DROP TABLE draft")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
@@ -135,6 +170,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("0006_images_of_drafts", _images_of_drafts),
     ("0007_agents", _agents),
     ("0008_deleted", _deleted),
+    ("0009_drafts", _drafts),
 )
 
 

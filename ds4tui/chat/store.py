@@ -20,7 +20,6 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-from ds4tui.chat import attachments
 from ds4tui.chat.messages import Message, Tool, ToolCall
 from ds4tui.chat.migrations import MIGRATIONS, applied_names, migrate
 from ds4tui.chat.store_errors import explain
@@ -42,8 +41,8 @@ from ds4tui.chat.store_rows import (
 )
 from ds4tui.chat.store_rows import STATUSES as STATUSES  # exported with what they describe
 from ds4tui.chat.store_rows import MessageStatus as MessageStatus
-from ds4tui.chat.writing import Writing
 from ds4tui.chat.store_rows import StoredMessage as StoredMessage
+from ds4tui.chat.writing import Writing
 from ds4tui.errors import ConversationWentOn, StoreError
 
 log = logging.getLogger(__name__)
@@ -55,11 +54,11 @@ BUSY_TIMEOUT_S = 5.0
 TITLE_CHARS = 80
 
 _EMPTY_APPLICATION_ID = 0
+
 # A person wrote a message of it: agents may have begun it, or gone on with it.
 _BY_PERSON = (
     " AND EXISTS (SELECT 1 FROM messages p WHERE p.conversation_id = c.id AND p.client = '')"
 )
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +117,10 @@ class ConversationStore:
         self.problem: StoreError | None = None
         """Why this store keeps nothing, when it stands in for one that cannot be used."""
         self._lock = threading.RLock()
+        self._db = self._connect(busy_timeout_s)
         self.writing = Writing(self.path)
         """Which partial replies somebody is at work on."""
         self.writing.tidy()
-        self._db = self._connect(busy_timeout_s)
 
     @classmethod
     def in_memory(cls, problem: StoreError | None = None) -> "ConversationStore":
@@ -144,8 +143,8 @@ class ConversationStore:
         """Whether what is stored outlives the process."""
         return self.path != ":memory:"
 
-        self.writing.close()
     def close(self) -> None:
+        self.writing.close()
         with self._lock:
             self._db.close()
 
@@ -281,8 +280,8 @@ class ConversationStore:
             ):
                 raise ConversationWentOn
             asked = insert(db, conversation_id, parent_id, question, "complete")
-            self.writing.hold(answered)
             answered = insert(db, conversation_id, asked, answer, "partial")
+            self.writing.hold(answered)
             db.execute(
                 "UPDATE conversations SET leaf_id = ? WHERE id = ?", (answered, conversation_id)
             )
@@ -318,9 +317,9 @@ class ConversationStore:
             row = cursor.fetchone()
             if row is None:
                 raise StoreError(f"{self.path} has no message {message_id}.")
+            touch(db, row[0])
         if status != "partial":
             self.writing.release(message_id)
-            touch(db, row[0])
 
     def children(self, message_id: int | None, conversation_id: int) -> tuple[StoredMessage, ...]:
         """The continuations of a message, oldest first; of None: the first messages."""
@@ -331,22 +330,6 @@ class ConversationStore:
                 (conversation_id, message_id),
             ).fetchall()
             return stored_all(db, rows)
-
-    # The draft
-
-    def keep_draft(self, draft: Message) -> None:
-        """Keep what was typed (its text and images) and not sent when the app ended."""
-        with self.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO draft VALUES (1, ?)", (storable(draft.text),))
-            attachments.keep_of_draft(db, draft.images)
-
-    def take_draft(self) -> Message:
-        """What `keep_draft` kept, once: it belongs to the app that asks first. Else an empty
-        message."""
-        with self.transaction() as db:
-            row = db.execute("DELETE FROM draft RETURNING text").fetchone()
-            images = attachments.take_of_draft(db)
-        return Message("user", str(row[0]) if row else "", images=images)
 
     # Inside
 

@@ -37,6 +37,7 @@ def _keeps(path: Path) -> str:
 
 
 def _migrates(path: Path) -> str:
+    from ds4tui.chat.drafts import RunningApp, keep, take
     from ds4tui.chat.messages import Message
     from ds4tui.chat.migrations import MIGRATIONS, migrate
     from ds4tui.chat.store import APPLICATION_ID, ConversationStore
@@ -53,8 +54,12 @@ def _migrates(path: Path) -> str:
     try:
         expect(store.load(1).title == "old", "what it held is gone")
         draft = Message("user", "draft")
-        store.keep_draft(draft)
-        expect(store.take_draft() == draft, "the draft is another")
+        app, other = RunningApp(store.path), RunningApp(store.path)
+        keep(store, app, 1, draft)
+        expect(take(store, other, 1) == Message("user", ""), "a draft went to another app")
+        app.end()
+        expect(take(store, other, 1) == draft, "the draft is another")
+        other.end()
     finally:
         store.close()
     return f"{len(MIGRATIONS)} steps"

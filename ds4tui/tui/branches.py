@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Editing:
-    """A question of the conversation that stands in the prompt to be asked anew. `draft` stood
-    there before; `words` say which it is, and what it costs."""
+    """A question of the conversation that stands in the prompt to be asked anew, `question` as it
+    was. `draft` stood there before; `words` say which it is, and what it costs."""
 
     fork: Fork
+    question: str
     draft: str
     words: str
 
@@ -97,14 +98,23 @@ class Branches:
         self.leave_edit()
         chat, fork = self._host.chat, Fork(place)
         number, count = chat.questions.index(place) + 1, len(chat.questions)
-        editing = Editing(fork, self._prompt.text, wording.editing(number, count, ""))
-        self._editing = editing
-        self._prompt.put(self._shelf.joined(chat.path[place].message))
+        question = self._shelf.joined(chat.path[place].message)
+        words = wording.editing(number, count, "")
+        self._editing = editing = Editing(fork, question, self._prompt.text, words)
+        self._prompt.put(question)
         self._prompt.focus()
         self._host.show_state()
         cost = await self.forecast(chat, SOME_QUESTION, fork)
         editing.words = wording.editing(number, count, wording.forecast_words(cost))
         self._host.show_state()
+
+    def draft(self) -> str:
+        """What was typed and not sent: also what stood in the prompt before an edit."""
+        editing, text = self._editing, self._prompt.text
+        if editing is None:
+            return text
+        typed = "" if text == editing.question else text
+        return "\n".join(filter(str.strip, (typed, editing.draft)))
 
     def leave_edit(self) -> bool:
         """Leave what is edited as it was; the draft that stood in the prompt comes back. Whether

@@ -17,8 +17,10 @@ from textual.widgets import OptionList, TextArea
 
 from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
+from ds4tui.chat.drafts import Waiting
 from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message as ChatMessage
+from ds4tui.chat.store import Conversation, ConversationStore
 from ds4tui.config import Settings
 from ds4tui.errors import ConversationWentOn, Ds4Error
 from ds4tui.events import Event
@@ -29,9 +31,10 @@ from ds4tui.tui.branches import Branches
 from ds4tui.tui.commands import Command
 from ds4tui.tui.completing import Completing
 from ds4tui.tui.completion import CompletionList
+from ds4tui.tui.drafts import Drafts, Standing
 from ds4tui.tui.following import LOOK_EVERY_S, Following
 from ds4tui.tui.graphics import Way
-from ds4tui.tui.journal import Journal
+from ds4tui.tui.journal import Journal, Writing
 from ds4tui.tui.messages import Answer, Notice, NoticeKind, Warned
 from ds4tui.tui.meters import StatusStrip
 from ds4tui.tui.open_chat import Fork, OpenChat
@@ -99,6 +102,7 @@ class ChatView(Vertical):
         self._completing = Completing(
             self._prompt, self._completions, self._attaching, self._enter, self.run_worker
         )
+        self._drafts = Drafts(journal, self._standing, self.set_timer)
         self._escaped_s = -SECOND_PRESS_S
 
     def compose(self) -> ComposeResult:
@@ -132,6 +136,15 @@ class ChatView(Vertical):
     @property
     def draft(self) -> ChatMessage:
         return self._attaching.shelf.parted(self._attaching.held + self._prompt.text)
+
+    def last_words(self) -> Writing:
+        """What keeps the draft when the app ends."""
+        return self._drafts.last_words()
+
+    @property
+    def leave_drafts(self) -> Writing:
+        """What leaves the drafts that are kept to others."""
+        return self._drafts.leave
 
     def use(self, assistant: Assistant | None, opening: str) -> None:
         """Ask `assistant` from now on; `opening` is the model being opened, "" if none is."""
@@ -171,8 +184,31 @@ class ChatView(Vertical):
             self._following.show(OpenChat())  # nobody reads along any more
         return True
 
+    async def recall_draft(self) -> None:
+        """Bring back what was typed, and not sent, in a new chat. Raises StoreError."""
+        draft = await self._journal.ask(lambda store: self._drafts.taken(store, None))
+        if self.chat.id is None:
+            self._drafts.shown(None, draft)
+            if text := self._attaching.shelf.joined(draft):
+                self._prompt.give_back(text)
+
+    async def drafts(self) -> dict[int, Waiting]:
+        """The drafts that wait, by conversation, the newest last. Raises StoreError."""
+        self._drafts.keep()
+        return await self._journal.ask(self._drafts.waiting)
+
+    async def tell_drafts(self) -> None:
+        """Tell of a draft that waits in a conversation that is not shown. Raises StoreError."""
+        found = [draft for id_, draft in (await self.drafts()).items() if id_ != self.chat.id]
+        if found:
+            key = shortcuts_of(self.app).hint("resume")
+            self.notify(wording.draft_waits(found[-1].title, key), timeout=TOLD_S)
+
     async def start_new(self) -> None:
         self.branches.leave_edit()
+        if self.chat.id is not None:
+            draft = await self._journal.ask(lambda store: self._drafts.taken(store, None))
+            self._swap_drafts(None, draft)
         self.chat = OpenChat(system=self._settings.system, thinking=self.chat.thinking)
         self._following.show(self.chat)
         self._remember_only([])
@@ -182,9 +218,16 @@ class ChatView(Vertical):
     async def open_conversation(self, conversation_id: int, at: int | None = None) -> None:
         """Show a stored conversation at once, its branch that ends `at` a message if that is
         given. Raises StoreError."""
-        stored = await self._journal.ask(lambda store: store.load(conversation_id, at))
+        before, is_other = self.chat, conversation_id != self.chat.id
+
+        def read(store: ConversationStore) -> tuple[Conversation, ChatMessage | None]:
+            stored = store.load(conversation_id, at)
+            return stored, self._drafts.taken(store, conversation_id) if is_other else None
+
+        stored, draft = await self._journal.ask(read)
         self.branches.leave_edit()
-        before = self.chat
+        if draft is not None:
+            self._swap_drafts(conversation_id, draft)
         self.chat, unanswered = OpenChat.of(stored)
         self.chat.thinking = before.thinking
         asked = (m.message for m in self.chat.path if m.message.role == "user" and not m.client)
@@ -192,8 +235,27 @@ class ChatView(Vertical):
         await self._show_path()
         self._following.show(self.chat)
         self._tell_changed()
-        if unanswered is not None and self.restore(unanswered):
+        if unanswered is not None and self._bring_back(unanswered, draft):
             self.notify(wording.UNANSWERED, timeout=8)
+
+    def _swap_drafts(self, conversation_id: int | None, draft: ChatMessage) -> None:
+        """What stands in the prompt stays with the conversation that is left, and its draft comes
+        in the place of it."""
+        self._drafts.keep()
+        if self._prompt.text.strip():
+            self.notify(wording.DRAFT_STAYS)
+        self._prompt.put(self._attaching.shelf.joined(draft))
+        self._drafts.shown(conversation_id, draft)
+
+    def _bring_back(self, question: ChatMessage, draft: ChatMessage | None) -> bool:
+        """Put a question that got no answer into the prompt, in front of a `draft` of its
+        conversation; whether it was put there."""
+        text = self._attaching.shelf.joined(question)
+        if draft is None or not self._prompt.text:
+            return self.restore(question)
+        if not self._prompt.text.startswith(text):
+            self._prompt.give_back(text)
+        return True
 
     async def _show_path(self) -> None:
         await self._transcript.show(self.chat.path)
@@ -308,9 +370,19 @@ class ChatView(Vertical):
 
     @on(TextArea.Changed)
     def _prompt_changed(self) -> None:
+        self._drafts.changed()
         self._completing.show()
         if self._prompt.text != self._queued:
             self._unqueue()
+
+    @on(Prompt.Rewritten)
+    def _draft_changed(self, event: Prompt.Rewritten) -> None:
+        event.stop()
+        self._drafts.changed()
+
+    def _standing(self) -> Standing:
+        text = self._attaching.held + self.branches.draft()
+        return self.chat.id, self._attaching.shelf.parted(text)
 
     @on(Prompt.Escaped)
     def _escape(self, event: Prompt.Escaped) -> None:

@@ -71,6 +71,10 @@ class Conversations:
     async def find(self, words: str) -> dict[int, str]:
         return await self._journal.ask(lambda store: find(store, words))
 
+    async def drafts(self) -> dict[int, str]:
+        found = await self._host.chat_view.drafts()
+        return {id_: draft.words for id_, draft in found.items()}
+
     async def rename(self, conversation_id: int, title: str) -> None:
         view = self._host.chat_view
         await self._journal.ask(lambda store: store.rename(conversation_id, title))

@@ -20,7 +20,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NOTHING = Message("user", "")  # as a draft
+Writing = Callable[[ConversationStore], None]
+
+
+def write_nothing(store: ConversationStore) -> None:
+    """Writes nothing."""
 
 
 class Journal:
@@ -101,11 +105,18 @@ class Journal:
             except StoreError as exc:
                 self._on_problem(exc)
 
-    async def close(self, draft: Message = NOTHING) -> None:
-        """Wait for what was handed in, keep the draft, close the store."""
+    def hand_in(self, writing: Writing) -> None:
+        """Have something written in its turn, without waiting for it; a failure is logged."""
+        if not self._is_closed:
+            written = asyncio.get_running_loop().run_in_executor(
+                self._thread, lambda: writing(self.store)
+            )
+            written.add_done_callback(_log_failure)
+
+    async def close(self, last: Writing = write_nothing) -> None:
+        """Wait for what was handed in, write what is `last`, close the store."""
         try:
-            if draft.text.strip() or draft.images:
-                await self.ask(lambda store: store.keep_draft(draft))
+            await self.ask(last)
         except StoreError:
             log.warning("the draft could not be kept", exc_info=True)
         self._is_closed = True  # before it is waited for: who asks meanwhile comes too late
@@ -125,9 +136,9 @@ class Journal:
 
 
 def _log_failure(written: asyncio.Future[None]) -> None:
-    # No more than logged: the end of the turn is written again, and told about.
+    # No more than logged: it is written again, at the latest at the end, and told about then.
     if not written.cancelled() and written.exception() is not None:
-        log.warning("an answer's progress could not be kept", exc_info=written.exception())
+        log.warning("what was written could not be kept", exc_info=written.exception())
 
 
 def _begin_turn(

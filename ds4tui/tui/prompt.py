@@ -83,6 +83,9 @@ class Prompt(TextArea):
     class CopyWanted(Message):
         text: str
 
+    class Rewritten(Message):
+        """Text was taken out, or given back, without Changed."""
+
     class Escaped(Message):
         """Escape was pressed, and no list of completions was open."""
 
@@ -141,6 +144,7 @@ class Prompt(TextArea):
     def _set_silently(self, text: str) -> None:
         with self.prevent(TextArea.Changed):
             self.text = text
+        self.post_message(self.Rewritten())
 
     def put(self, text: str) -> None:
         """Show `text` with the cursor at its end."""

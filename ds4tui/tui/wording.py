@@ -10,11 +10,13 @@ from ds4tui.pictures.capture import Capture
 from ds4tui.tui.clipboard import CopyOutcome
 from ds4tui.tui.forecast import Forecast
 from ds4tui.tui.panels import dropped_words
+from ds4tui.tui.terminal_text import one_line
 from ds4tui.tui.words import counted, size_words
 
 NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model NAME opens one."
 ASIDE = " · not part of the conversation"
 UNANSWERED = "This question got no answer when ds4tui ended; it is back in the prompt."
+DRAFT_STAYS = "What you had typed stays with the chat that you left."
 NOTHING_ASKED = "Nothing of yours stands in this conversation yet."
 NOTHING_TO_COPY = "There is nothing to copy yet."
 NO_BRANCHES = "This conversation has one branch. /regen and /edit make others."
@@ -228,6 +230,10 @@ def thinking(wanted: bool | None, without_switch: str) -> Words:
     words = no_switch(without_switch) if without_switch else _THINKING[wanted]
     hint = "/think on, off and auto switch it; show and hide unfold and fold what is thought."
     return words, hint
+
+
+def draft_waits(title: str, key: str) -> str:
+    return f"A draft waits in “{one_line(title) or '(no title)'}”: {key} lists it."
 
 
 def no_switch(name: str) -> str:

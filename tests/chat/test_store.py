@@ -520,17 +520,6 @@ def test_every_status_can_be_stored(opened: Opener, path: Path) -> None:
     assert [m.status for m in store.children(None, chat.id)] == list(STATUSES)
 
 
-def test_a_draft_comes_back_once_with_its_images(opened: Opener, path: Path) -> None:
-    draft = Message("user", "see  there", images=(Image(b"one", 4, "a.png"), Image(b"two", 4)))
-    opened(path).keep_draft(Message("user", "older", images=(Image(b"old"),)))
-    opened(path).keep_draft(draft)
-    store = opened(path)
-    assert store.take_draft() == draft
-    assert store.take_draft() == Message("user", "")
-    store.keep_draft(Message("user", "", images=(Image(b"one"),)))
-    assert store.take_draft().images == (Image(b"one"),)
-
-
 def test_a_leaf_is_replaced_only_where_nobody_moved_it(opened: Opener, path: Path) -> None:
     mine, other = opened(path), opened(path)
     chat = mine.create()

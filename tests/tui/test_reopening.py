@@ -1,14 +1,16 @@
 """An engine that stops by a fault: the reason, the model offered again, the question kept."""
 
+import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from textual.widgets import OptionList
 
-from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.errors import EngineClosed, StoreError
-from ds4tui.tui.journal import NOTHING
+from ds4tui.tui.journal import write_nothing
 from ds4tui.tui.screens.choice import ChoiceScreen
 from tests.fakes import FakeAssistant
 from tests.tui.harness import Driver, FakeServer, running
@@ -85,11 +87,15 @@ async def test_a_server_goes_on_with_the_model_that_was_opened_again() -> None:
 
 
 class SlowStore(ConversationStore):
-    """Reads its draft when it is told to."""
+    """Reads when it is told to."""
 
-    def take_draft(self) -> Message:
-        assert self.may_read.wait(20)
-        return super().take_draft()
+    may_read: threading.Event | None = None
+
+    @contextmanager
+    def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        assert self.may_read is None or self.may_read.wait(20)
+        with super().transaction(kind) as db:
+            yield db
 
 
 async def test_quitting_before_the_draft_is_read_is_no_error() -> None:
@@ -106,7 +112,7 @@ async def test_quitting_before_the_draft_is_read_is_no_error() -> None:
 
 async def test_what_is_asked_of_a_journal_that_is_closed_is_no_crash() -> None:
     async with running() as on:
-        await on.app._close(NOTHING)
+        await on.app._close(write_nothing)
         await on.app._recall()
         with pytest.raises(StoreError, match="ds4tui ends"):
             await on.app._journal.ask(lambda store: store.latest())

@@ -32,6 +32,7 @@ class Kept(Protocol):
 
     async def listed(self, with_agents: bool) -> Sequence[ConversationSummary]: ...
     async def find(self, words: str) -> dict[int, str]: ...
+    async def drafts(self) -> Mapping[int, str]: ...
     async def rename(self, conversation_id: int, title: str) -> None: ...
     async def delete(self, conversation_id: int) -> None: ...
     async def restore(self, conversation_id: int) -> None: ...
@@ -59,6 +60,7 @@ class ResumeScreen(ArrowsScreen[int | None]):
         self._all = list(conversations)
         self._kept = kept
         self._found: Mapping[int, str] = {}  # text around what was found in messages
+        self._drafts: Mapping[int, str] = {}
         self._deleted: list[tuple[int, ConversationSummary]] = []  # with their places
         self._renamed: int | None = None  # whose title is typed
         self._now_s = time.time()
@@ -72,6 +74,19 @@ class ResumeScreen(ArrowsScreen[int | None]):
 
     def on_mount(self) -> None:
         self._list("")
+        self.run_worker(self._show_drafts())
+
+    async def _show_drafts(self) -> None:
+        try:
+            self._drafts = await self._kept.drafts()
+        except StoreError as exc:
+            self._tell(exc)
+            return
+        options = self.query_one(OptionList)
+        listed = {option.id for option in options.options}
+        for conversation in self._all:  # in place: what is highlighted stays so
+            if conversation.id in self._drafts and str(conversation.id) in listed:
+                options.replace_option_prompt(str(conversation.id), self._line(conversation))
 
     @on(Input.Changed)
     def narrow(self, event: Input.Changed) -> None:
@@ -205,13 +220,15 @@ class ResumeScreen(ArrowsScreen[int | None]):
         options.clear_options()
         words = wanted.casefold()
         found = [c for c in self._all if words in c.title.casefold() or c.id in self._found]
-        options.add_options(
-            Option(_line(c, self._now_s, self._found.get(c.id, "")), id=str(c.id)) for c in found
-        )
+        options.add_options(Option(self._line(c), id=str(c.id)) for c in found)
         options.highlighted = 0 if found else None
 
+    def _line(self, of: ConversationSummary) -> Content:
+        draft = self._drafts.get(of.id, "")
+        return _line(of, self._now_s, self._found.get(of.id, ""), draft)
 
-def _line(summary: ConversationSummary, now_s: float, found: str = "") -> Content:
+
+def _line(summary: ConversationSummary, now_s: float, found: str = "", draft: str = "") -> Content:
     about = f"{age_words(now_s - summary.updated_at)} · {counted(summary.messages, 'message')}"
     if summary.client:
         by = "by an agent" if summary.origin == "agent" else "with an agent"
@@ -221,6 +238,8 @@ def _line(summary: ConversationSummary, now_s: float, found: str = "") -> Conten
     lines = [Content(one_line(summary.title) or "(no title)"), Content.styled(about, QUIET)]
     if found:
         lines.append(Content(f"  {one_line(found)}"))
+    if draft:
+        lines.append(Content.styled(f"  draft: {one_line(draft)}", "$text-accent"))
     return Content("\n").join(lines)
 
 

@@ -1,0 +1,165 @@
+"""What was typed and not sent, of each conversation and each app that has it open.
+
+Several apps may use one database. A draft belongs to the app that keeps it as long as that runs;
+what a dead one left is for whoever opens the conversation next. The functions raise StoreError.
+"""
+
+import fcntl
+import logging
+import os
+import secrets
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ds4tui.chat import attachments
+from ds4tui.chat.messages import Message
+from ds4tui.chat.store import ConversationStore, title_of
+from ds4tui.chat.store_rows import row_id, storable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A draft of a conversation called `title`, and its first line with words."""
+
+    title: str
+    words: str
+
+
+class RunningApp:
+    """This app among those that use the `database`. A lock on a file beside it says that it runs;
+    the system drops that however the app ends. Thread-safe as far as the store is."""
+
+    def __init__(self, database: str) -> None:
+        self.name = secrets.token_hex(8)
+        self._database = database
+        self._lock: int | None = None  # an open file
+
+    def begin(self) -> None:
+        """Have others leave alone what is kept under this name. Where files cannot be locked they
+        do not, and a draft belongs to who asks first."""
+        if self._lock is not None or self._database == ":memory:":
+            return
+        try:
+            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+            self._lock = os.open(self._path(self.name), flags, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            log.warning("another ds4tui may take this one's drafts: %s", exc)
+
+    def runs(self, name: str) -> bool:
+        """Whether the app called `name` runs; what is left of one that does not is removed."""
+        if name == self.name:
+            return True
+        if not name or self._database == ":memory:":
+            return False
+        path = self._path(name)
+        try:
+            with path.open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
+        except BlockingIOError:
+            return True
+        except OSError as exc:
+            log.debug("%s does not run: %s", name, exc)
+        return False
+
+    def end(self) -> None:
+        """What is kept under this name is for others from now on."""
+        if self._lock is not None:
+            self._path(self.name).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def _path(self, name: str) -> Path:
+        return Path(f"{self._database}.app-{os.path.basename(name)}")
+
+
+def keep(
+    store: ConversationStore, app: RunningApp, conversation_id: int | None, draft: Message
+) -> None:
+    """Keep `draft` in the place of what `app` kept of that conversation (None: of a chat that is
+    none yet). An empty one is not kept; of a conversation that is gone, as of none."""
+    is_empty = not (draft.text.strip() or draft.images)
+    if not is_empty:
+        app.begin()
+    with store.transaction() as db:
+        db.execute(
+            "DELETE FROM drafts WHERE app = ? AND conversation_id IS ?",
+            (app.name, conversation_id),
+        )
+        if is_empty:
+            return
+        known = db.execute("SELECT id FROM conversations WHERE id = ?", (conversation_id,))
+        cursor = db.execute(
+            "INSERT INTO drafts (conversation_id, app, text, kept_at) VALUES (?, ?, ?, ?)",
+            (
+                conversation_id if known.fetchone() else None,
+                app.name,
+                storable(draft.text),
+                time.time(),
+            ),
+        )
+        attachments.keep_of_draft(db, row_id(cursor), draft.images)
+
+
+def take(store: ConversationStore, app: RunningApp, conversation_id: int | None) -> Message:
+    """The draft of a conversation that `app` kept, else the newest that one left which does not
+    run any more; it is `app`'s from now on. An empty message if there is none."""
+    with store.transaction() as db:
+        rows = db.execute(
+            "SELECT id, text FROM drafts WHERE conversation_id IS ? AND app = ?",
+            (conversation_id, app.name),
+        ).fetchall()
+        rows = rows or _left(db, app, conversation_id)
+        if not rows:
+            return Message("user", "")
+        app.begin()
+        draft_id, text = rows[0]
+        db.execute("UPDATE drafts SET app = ? WHERE id = ?", (app.name, draft_id))
+        return _with_images(db, draft_id, text)
+
+
+def waiting(store: ConversationStore, app: RunningApp) -> dict[int, Waiting]:
+    """The drafts that `app` would show, by conversation, the newest last."""
+    with store.transaction("DEFERRED") as db:
+        rows = db.execute(
+            "SELECT d.conversation_id, d.app, c.title, d.text FROM drafts d"
+            " JOIN conversations c ON c.id = d.conversation_id"
+            " WHERE c.deleted_at IS NULL ORDER BY d.id"
+        ).fetchall()
+    others = {name for name in {row[1] for row in rows} if name != app.name and app.runs(name)}
+    return {
+        id_: Waiting(title, title_of(text) or "a picture")
+        for id_, name, title, text in rows
+        if name not in others
+    }
+
+
+def _left(
+    db: sqlite3.Connection, app: RunningApp, conversation_id: int | None
+) -> list[tuple[int, str]]:
+    """(id, text) of what apps left that do not run, the newest first."""
+    rows = db.execute(
+        "SELECT id, app, text FROM drafts WHERE conversation_id IS ? ORDER BY id DESC",
+        (conversation_id,),
+    )
+    return [(id_, text) for id_, name, text in rows if not app.runs(name)]
+
+
+def _with_images(db: sqlite3.Connection, draft_id: int, text: str) -> Message:
+    """A picture whose file is gone is told in its place."""
+    images = []
+    put_in = 0
+    for image, is_there in attachments.images_of_draft(db, draft_id):
+        at = image.at + put_in
+        if not is_there:
+            words = f"[{image.name or 'picture'} is gone] "
+            text = text[:at] + words + text[at:]
+            put_in += len(words)
+        else:
+            images.append(image.moved(at))
+    return Message("user", text, images=tuple(images))
