@@ -68,6 +68,7 @@ QUIT_WAIT_S = 5.0  # for a stopped answer's last word
 PANELS = (DecisionsView, DiskView, AgentsView)
 WIDE_CELLS = 110  # from here on the panel stands beside the conversation
 BROAD_CELLS = 170  # from here on a decision's details stand beside the list, else below it
+SHORT_CELLS = 10  # below it the prompt and the conversation are all that is shown
 TALL_CELLS = 36  # from here on the decisions stand below the conversation, else over it
 
 
@@ -77,7 +78,7 @@ class Ds4App(ReportingApp, inherit_bindings=False):
     CSS_PATH = "tui/ds4.tcss"
     TITLE = "ds4tui"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_CELLS, "-wide"), (BROAD_CELLS, "-broad")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (TALL_CELLS, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (SHORT_CELLS, "-short"), (TALL_CELLS, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(),
         Binding("ctrl+c,super+c", "copy_or_quit", show=False, priority=True),
