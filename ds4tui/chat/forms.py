@@ -69,6 +69,8 @@ class Forms:
                 return free_grammar(callable_tools, choice.several, reasoning, syntax, marks)
             return reply_grammar(answer, callable_tools, choice.several, reasoning, syntax, marks)
 
+        if self._syntax is None and callable_tools:
+            _log.info("calls are held to JSON: how this model's template writes them is not known")
         try:
             return self._constraint(grammar(self._syntax), what, param)
         except RequestError as exc:

@@ -65,8 +65,10 @@ class ReplyReader:
         if not isinstance(event, Finished | Failed):
             return [event]
         rest = list(self._rest(event.job_id))
-        if isinstance(event, Finished) and event.stop_reason == "stop" and self._calls:
-            event = replace(event, stop_reason="tool_calls")
+        if isinstance(event, Finished) and event.stop_reason == "stop":
+            rest += self._called_while_thinking(event.job_id)
+            if self._calls:
+                event = replace(event, stop_reason="tool_calls")
         return [*rest, event]
 
     def _with_tokens(self, event: TokenText, pieces: list[Event]) -> list[Event]:
@@ -99,6 +101,19 @@ class ReplyReader:
                 yield from self._content(job_id, piece.text)
         if self._call_parser is not None:
             yield from self._told(job_id, self._call_parser.finish())
+
+    def _called_while_thinking(self, job_id: str) -> Iterator[Event]:
+        """Calls with which a reply ended whose reasoning was never closed: models forget that
+        mark, and wait for the result."""
+        thinking, parser = self._thinking, self._call_parser
+        if parser is None or thinking is None or not thinking.is_open:
+            return
+        for index, call in enumerate(parser.calls_ending(self.reasoning)):
+            _log.info("%s: a call of %r ended reasoning that was not closed", job_id, call.name)
+            yield ToolCallBegun(job_id, index, call.id, call.name)
+            yield ToolCallArguments(job_id, index, call.arguments)
+            self._calls.append(call)
+            yield ToolCallEnded(job_id, index, call.id, call.name, call.arguments)
 
     def _thought(self, job_id: str, text: str) -> ReasoningText:
         self._reasoning.append(text)

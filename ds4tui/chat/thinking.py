@@ -72,6 +72,11 @@ class ThinkingParser:
         self._at = _At.FIRST_THOUGHT if inside else _At.BEGINNING
         self._text = ""  # not decided yet
 
+    @property
+    def is_open(self) -> bool:
+        """Whether what came last is reasoning that was not closed."""
+        return self._at in (_At.FIRST_THOUGHT, _At.REASONING)
+
     def push(self, text: str) -> list[Piece]:
         self._text += text
         return list(self._pieces(last=False))

@@ -83,6 +83,9 @@ class ToolCallParser(Protocol):
     """Not for use by several threads at once."""
 
     def push(self, text: str) -> list[ToolEvent]: ...
+    def calls_ending(self, text: str) -> list[ToolCall]:
+        """The calls behind markers with which another text ends; this one is not touched."""
+
     def finish(self) -> list[ToolEvent]:
         """What is left when nothing follows; the parser is used up."""
 
@@ -139,6 +142,17 @@ class CallParser:
 
     def finish(self) -> list[ToolEvent]:
         return list(self._events(last=True))
+
+    def calls_ending(self, text: str) -> list[ToolCall]:
+        parser = CallParser(self._new_id, self._schemas, self._syntax)
+        parser._may_be_bare = False
+        calls: list[ToolCall] = []
+        for event in [*parser.push(text), *parser.finish()]:
+            if isinstance(event, CallEnded):
+                calls.append(event.call)
+            elif isinstance(event, ContentText) and event.text.strip():
+                calls.clear()
+        return calls
 
     def _events(self, last: bool) -> Iterator[ToolEvent]:
         while True:

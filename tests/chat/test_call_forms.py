@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ds4tui.chat.toolcalls import marks
 from tests.chat.test_call_syntaxes import SCHEMAS, dsml, events_of, said
 from tests.chat.test_toolcalls import content, reasons
 
@@ -210,3 +211,11 @@ def test_json_of_another_type_is_no_call() -> None:
     text = '{"type": "Feature", "name": "write", "arguments": {}}'
     assert read("hermes", text) == ([], text)
     assert read("hermes", text.replace("Feature", "function")) == ([("write", {})], "")
+
+
+def test_the_marks_that_a_model_is_kept_from() -> None:
+    """Each that is one token in some vocabulary."""
+    assert marks("hermes") == marks(None) == ("<tool_call>",)
+    assert {"｜DSML｜", "<tool_call>"} <= set(marks("dsml-v4"))
+    assert {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"} <= set(marks("deepseek-v3"))
+    assert "<|tool_call>" in marks("gemma")

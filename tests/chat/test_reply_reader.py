@@ -16,6 +16,7 @@ from ds4tui.events import (
     Finished,
     Queued,
     ReasoningText,
+    StopReason,
     TokenText,
     ToolCallArguments,
     ToolCallBegun,
@@ -107,3 +108,36 @@ def test_a_call_that_breaks_off_is_taken_back_before_a_failure_ends_it() -> None
         Failed,
     ]
     assert "".join(e.text for e in events if isinstance(e, TokenText)) == text
+
+
+def finished(text: str, reason: StopReason = "stop") -> list[Any]:
+    ending = Finished("j", reason, Usage())
+    whole = joined(heard(list(text), ending, inside=True))
+    assert whole == joined(heard([text], ending, inside=True))
+    return whole
+
+
+def test_a_call_ends_reasoning_that_was_never_closed() -> None:
+    call = f"<tool_call>\n{BARE}\n</tool_call>"
+    *told, end = finished(f"I look.\n{call}\n")
+    assert told[0] == (ReasoningText, f"I look.\n{call}")
+    assert told[1:] == [
+        ToolCallBegun("j", 0, "call_0", "read"),
+        (ToolCallArguments, '{"path": "a"}'),
+        ToolCallEnded("j", 0, "call_0", "read", '{"path": "a"}'),
+    ]
+    assert end.stop_reason == "tool_calls"
+
+
+def test_calls_elsewhere_in_reasoning_are_thoughts() -> None:
+    call = f"<tool_call>\n{BARE}\n</tool_call>"
+    for text in (
+        f"{call} is how I would call it.",
+        f"I write `{call}`",
+        BARE,
+        f"Hm.\n{call}\n</think>\nNo.",
+    ):
+        told = finished(text)
+        assert not any(isinstance(event, ToolCallBegun) for event in told)
+        assert told[-1].stop_reason == "stop"
+    assert finished(f"Hm.{call}", "length")[-1].stop_reason == "length"
