@@ -16,6 +16,7 @@ from ds4tui.engine.state import (
     BoundedState,
     IndexedLayer,
     KVLayer,
+    LatentLayer,
     LayerBounded,
     LayerRows,
     LayerState,
@@ -23,7 +24,7 @@ from ds4tui.engine.state import (
     WindowLayer,
 )
 
-_ON_DEVICE = (KVLayer, WindowLayer, RecurrentLayer, IndexedLayer)
+_ON_DEVICE = (KVLayer, WindowLayer, RecurrentLayer, IndexedLayer, LatentLayer)
 
 
 def is_on_device(layer: LayerState) -> bool:

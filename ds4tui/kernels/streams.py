@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ds4tui.kernels.block import Cosines
+from ds4tui.kernels.block import Cosines, rms_norm
 from ds4tui.kernels.decoder import Logits, Source
 from ds4tui.kernels.feed_forward import FeedForward
 from ds4tui.kernels.linear import Linear
@@ -49,6 +49,19 @@ class Connection(Protocol):
 
     def written(self, streams: mx.array, known: Any, given: mx.array) -> mx.array:
         """The streams after the part gave [T, width]."""
+
+
+class OneStream:
+    """Of a single stream, the usual residual: a norm in front of a part, whose result is added."""
+
+    def __init__(self, norm: mx.array, epsilon: float) -> None:
+        self._norm, self._epsilon = norm, epsilon
+
+    def read(self, streams: mx.array) -> tuple[mx.array, None]:
+        return rms_norm(streams[:, 0], self._norm, self._epsilon), None
+
+    def written(self, streams: mx.array, known: None, given: mx.array) -> mx.array:
+        return streams + given.astype(mx.float32)[:, None]
 
 
 class Mixer(Protocol):

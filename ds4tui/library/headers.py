@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ds4tui.engine.capacity import window_capacity
+from ds4tui.engine.indexes import LONG_CONTEXT, has_own_index
 
 if TYPE_CHECKING:
     from ds4tui.engine.gguf import GGUFFile
@@ -23,9 +24,11 @@ GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
 ARCHITECTURES = frozenset(
     "llama qwen2 qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe "
-    "gemma3 qwen3next qwen35 qwen35moe qwen4exp glm5-next".split()
+    "gemma3 qwen3next qwen35 qwen35moe qwen4exp glm5-next deepseek2 deepseek32 glm-dsa".split()
 )
 OTHER_NAMES = {"glm5next": "glm5-next"}  # as there
+INDEXED_LATENTS = ("deepseek32", "glm-dsa")  # engine/models/latent.py
+LATENTS = ("deepseek2", *INDEXED_LATENTS)
 FULL_ATTENTION_INTERVAL = 4  # of a hybrid's layers keeps rows, as engine/models/hybrid.py has it
 
 
@@ -96,6 +99,8 @@ def _row_values(gguf: "GGUFFile") -> int:
     """Numbers in the keys and values of one row of one layer, or in its latent row."""
     if _is_glm5_next(gguf):
         return _number(gguf, ".attention.kv_lora_rank")
+    if gguf.architecture in LATENTS:
+        return _number(gguf, ".attention.kv_lora_rank") + _number(gguf, ".rope.dimension_count")
     width, heads = _number(gguf, ".embedding_length"), _number(gguf, ".attention.head_count")
     kv_heads = _number(gguf, ".attention.head_count_kv") or heads
     key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
@@ -113,8 +118,20 @@ def _index_values(gguf: "GGUFFile") -> int:
     key = _number(gguf, ".attention.indexer.key_length")
     if _is_glm5_next(gguf):
         return 2 * key + key // max(1, _number(gguf, ".attention.indexer.kpool"))
+    if gguf.architecture in INDEXED_LATENTS:
+        return round(key * _share_of_own_indexes(gguf))
     pool = _number(gguf, ".attention.compress_ratios") if gguf.architecture == "qwen4exp" else 0
     return key + key // pool if pool else 0
+
+
+def _share_of_own_indexes(gguf: "GGUFFile") -> float:
+    """Of the blocks of a model with an index of rows."""
+    blocks = _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers")
+    types: Any = gguf.metadata.get(f"{gguf.architecture}.attention.indexer.types")
+    if hasattr(types, "dtype") and blocks > 0:
+        return float((types[:blocks] != 0).sum()) / blocks
+    is_shared = gguf.architecture == "glm-dsa" and _number(gguf, ".context_length") >= LONG_CONTEXT
+    return sum(map(has_own_index, range(blocks))) / blocks if is_shared and blocks > 0 else 1.0
 
 
 def _position_bytes(gguf: "GGUFFile") -> int:

@@ -21,7 +21,10 @@ from tests.golden.files import golden, golden_path
 
 HELD = Path(__file__).with_name("numerics.json")
 FAMILIES = (
+    "deepseek2",
+    "deepseek32",
     "gemma3",
+    "glm-dsa",
     "llama",
     "qwen2",
     "qwen3",

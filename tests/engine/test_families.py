@@ -81,8 +81,10 @@ def test_quantised_matrices_are_held_as_they_are(
     state = half.new_state()
     ours = np.asarray(half.forward(Rows.of_ids(ids, 0, "all"), state))
     gaps = np.abs(ours - own).max(axis=1)
+    if name in INDEXED_ROWS:  # rounding may change what an index chooses, as soon as it must
+        gaps = gaps[: gguf.key(".attention.indexer.top_k", int)]
     # A row may get another expert, which those after it remember where there is a matrix to.
-    share, much = (0.75 if name in HYBRIDS else 0.9), 0.01
+    share, much = (0.75 if name in (*HYBRIDS, *INDEXED_ROWS) else 0.9), 0.01
     if name == "glm5-next":  # its eight blocks of streams make much of little, wherever it is
         share, much = 0.25, 0.05
     assert np.quantile(gaps, share) <= much * np.abs(own).max()
@@ -91,6 +93,7 @@ def test_quantised_matrices_are_held_as_they_are(
     assert half.weights_bytes < tensor_bytes(name) / 2
 
 
+INDEXED_ROWS = ("deepseek32", "glm-dsa")
 BLOCK = "1.attn_norm.weight 1.attn_q.weight 1.attn_output.weight 1.ffn_norm.weight "
 EXPERTS = (
     " 1.ffn_gate_inp.weight 1.ffn_gate_exps.weight 1.ffn_up_exps.weight 1.ffn_down_exps.weight"
@@ -119,6 +122,15 @@ KDA = (
     "3.indexer.attn_k.weight 3.indexer.attn_q_b.weight 3.indexer.proj.weight "
     "3.indexer.k_norm.bias 3.indexer_compressor_gate.weight 3.indexer_compressor_ape.weight"
 )
+LATENT = (
+    "0.ffn_gate.weight 1.attn_norm.weight 1.attn_q_a.weight 1.attn_q_a_norm.weight "
+    "1.attn_q_b.weight 1.attn_kv_a_mqa.weight 1.attn_kv_a_norm.weight 1.attn_k_b.weight "
+    "1.attn_v_b.weight 1.attn_output.weight 1.ffn_norm.weight 1.ffn_up_shexp.weight"
+)
+INDEXED = (
+    " 1.indexer.attn_k.weight 1.indexer.attn_q_b.weight 1.indexer.proj.weight "
+    "1.indexer.k_norm.weight 1.indexer.k_norm.bias"
+)
 TENSORS = {
     "llama": BLOCK + "1.ffn_up.weight",
     "qwen2": BLOCK + "1.ffn_up.weight",
@@ -133,6 +145,9 @@ TENSORS = {
     "qwen35moe": HYBRID + "1.ssm_alpha.weight 1.ssm_beta.weight" + EXPERTS + SHARED,
     "qwen4exp": STREAMS + EXPERTS + SHARED,
     "glm5-next": KDA + EXPERTS,
+    "deepseek2": LATENT + EXPERTS,
+    "deepseek32": LATENT + EXPERTS + INDEXED,
+    "glm-dsa": LATENT + EXPERTS + INDEXED,
 }
 
 

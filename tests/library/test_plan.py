@@ -74,6 +74,19 @@ def gemma(blocks: int, kv_heads: int, window: int) -> dict[str, Any]:
     return attending(blocks, kv_heads, 256) | {"attention.sliding_window": window}
 
 
+def latents(blocks: int, context: int = 131_072) -> dict[str, Any]:
+    index = {"head_count": 64, "key_length": 128, "top_k": 2048}
+    return attending(blocks, 1, 192) | {
+        "context_length": context,
+        "attention.q_lora_rank": 1536,
+        "attention.kv_lora_rank": 512,
+        "attention.key_length_mla": 192,
+        "attention.value_length_mla": 128,
+        **{f"attention.indexer.{name}": value for name, value in index.items()},
+        **EXPERTS,
+    }
+
+
 # Architecture, keys, bytes of a token, MiB of a snapshot, bytes of slack, of convolutions.
 PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float, int, int]] = {
     "SmolLM2-135M": ("llama", attending(30, 3, 64), 23_040, 0, 0, 0),
@@ -92,6 +105,10 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float, int, int]] = {
     "Qwen3.8-27B": ("qwen35", delta(64, 4, 48), 65_536, 146.8, 0, 48 * tail(48)),
     "Qwen3.6-35B-A3B": ("qwen35moe", delta(40, 2, 32), 20_480, 61.4, 0, 30 * tail(32)),
     "Qwen3.5-122B": ("qwen35moe", delta(48, 2, 64), 24_576, 146.5, 0, 36 * tail(64)),
+    "DeepSeek-V3": ("deepseek2", latents(61), 61 * 576 * 2, 0, 0, 0),
+    "DeepSeek-V3.2": ("deepseek32", latents(61), 85_888, 0, 0, 0),
+    "GLM-5": ("glm-dsa", latents(78), 109_824, 0, 0, 0),
+    "GLM-5.2": ("glm-dsa", latents(78, 1_048_576), 95_232, 0, 0, 0),
 }
 
 

@@ -14,6 +14,7 @@ from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
 from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.glm5_next import glm5_next
+from ds4tui.engine.models.latent import latent
 from ds4tui.engine.models.llama import llama
 from ds4tui.engine.models.near import unread_architecture
 from ds4tui.engine.models.qwen import qwen2, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe
@@ -103,6 +104,9 @@ FAMILIES = {
     "qwen3next": Family(qwen3next, DecoderModel),
     "qwen35": Family(qwen35, DecoderModel),
     "qwen35moe": Family(qwen35moe, DecoderModel),
+    "deepseek2": Family(latent, StreamModel),
+    "deepseek32": Family(latent, StreamModel),
+    "glm-dsa": Family(latent, StreamModel),
     "glm5-next": Family(glm5_next, StreamModel),
     "qwen4exp": Family(qwen4exp, StreamModel),
 }

@@ -122,7 +122,7 @@ CHANNEL_RULES = RULES | {"native": "in NumPy", "fused": "in chunks"}
 class StreamConfig:
     """The dimensions of one file. `parts` are in the order in which rows pass through them;
     `read_collapse` reads what stands behind the last. `rules`: who computes the delta rule, in
-    words. Tensors whose names begin with one of `left_out` are of no use."""
+    words; None: nobody needs it. Tensors whose names begin with one of `left_out` are of no use."""
 
     architecture: str
     width: int
@@ -132,10 +132,13 @@ class StreamConfig:
     parts: tuple[PartPlan, ...]
     rotations: tuple[Rotation, ...]
     read_collapse: Callable[[LayerLoader, ComputePath], Callable[[mx.array], mx.array]]
-    rules: Mapping[Rule, str]
+    rules: Mapping[Rule, str] | None
     left_out: tuple[str, ...] = ()
 
-    is_hybrid = True  # the kernels of hybrids are asked for
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether the kernels of hybrids are asked for."""
+        return self.rules is not None
 
     def kv_bytes(self, tokens: int, path: ComputePath) -> int:
         """As DecoderConfig.kv_bytes."""
@@ -145,7 +148,8 @@ class StreamConfig:
 
     def run_by(self, path: ComputePath) -> str:
         products = "" if path.native is None else f", matrix products in C++ ({path.native.words})"
-        return f"streams in MLX{products}, the delta rule {self.rules[path.rule]}"
+        rule = "" if self.rules is None else f", the delta rule {self.rules[path.rule]}"
+        return f"{'streams' if self.streams > 1 else 'blocks'} in MLX{products}{rule}"
 
 
 class StreamModel:

@@ -12,6 +12,7 @@ Buffers grow and are copied a layer at a time, so the peak is the state plus one
 
 from ds4tui.engine.state.append_only import HostKVLayer, KVLayer
 from ds4tui.engine.state.indexed import IndexedLayer
+from ds4tui.engine.state.latent import LatentLayer
 from ds4tui.engine.state.layer import LayerBounded, LayerRows, LayerState
 from ds4tui.engine.state.model import BoundedState, ModelState, RowPart, RowSegment, RowSource
 from ds4tui.engine.state.recurrent import HostRecurrentLayer, NGramLayer, RecurrentLayer
@@ -24,6 +25,7 @@ __all__ = [
     "HostWindowLayer",
     "IndexedLayer",
     "KVLayer",
+    "LatentLayer",
     "LayerBounded",
     "LayerRows",
     "LayerState",
