@@ -40,9 +40,15 @@ class Choice:
         if self.completion is None:
             return Content(one_line(self.path))
         told = self.completion
-        usage = (told.text if told.is_choice else told.command.usage).ljust(16)
+        usage = self._usage(told).ljust(16)
         keys = "" if told.argument else self.keys
         return Content.assemble((usage, "bold"), (f" {keys.ljust(8)} ", QUIET), told.help)
+
+    @staticmethod
+    def _usage(told: Completion) -> str:
+        if told.is_choice:
+            return told.text
+        return f"{told.text} …" if told.command.choices else told.command.usage
 
 
 class CompletionList(OptionList, can_focus=False):

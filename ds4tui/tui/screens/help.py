@@ -23,6 +23,7 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll(classes="dialog wide") as dialog:
             dialog.border_title = "Help"
             dialog.border_subtitle = "Esc closes"
+            dialog.styles.scrollbar_gutter = "stable"  # or the text is cut to two widths
             yield Static()
 
     def on_resize(self) -> None:
