@@ -6,7 +6,7 @@ knows MLX, the server or the network.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from textual import on
@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer
@@ -53,6 +54,7 @@ from ds4tui.tui.palette import palette
 from ds4tui.tui.panels import PanelView
 from ds4tui.tui.ports import CheckModel, OpenModel, PullModel, StartServer
 from ds4tui.tui.prompt import Prompt
+from ds4tui.tui.readable import READABLE
 from ds4tui.tui.reopening import Reopening
 from ds4tui.tui.screens.help import HelpScreen
 from ds4tui.tui.screens.picture import choose_picture
@@ -174,6 +176,9 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         except StoreError as exc:
             if not self._is_closed:  # quit at once
                 await self.chat_view.tell_error(exc)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), READABLE]
 
     def get_driver_class(self) -> type[Driver]:
         found = super().get_driver_class()
