@@ -9,9 +9,11 @@ It imports neither mlx nor textual nor starlette: the engine is passed in.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from ds4tui.cache.foreseen import Foreseen
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.outline import Outline
 from ds4tui.cache.timeline import Timeline
@@ -29,7 +31,7 @@ from ds4tui.chat.toolcalls import marks, parser_of
 from ds4tui.engine.requests import GenerateRequest, Origin, SamplingParams
 from ds4tui.engine.sampling_defaults import OwnSampling
 from ds4tui.engine.stats import EngineStats
-from ds4tui.errors import ContextOverflow
+from ds4tui.errors import ContextOverflow, EngineError
 from ds4tui.events import Event, Finished
 from ds4tui.events import Listener as Listener  # exported: front-ends take it from here
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:  # bring libraries that not every reply needs
     from ds4tui.engine.vision.seeing import Vision
 
 _MAY_CALL = ToolChoice()
+_FORESEEN_WITHIN_S = 20.0  # the longest step of a slow machine
 _NEVER = -1e4  # added to a logit: no other is that low
 
 log = logging.getLogger(__name__)
@@ -84,6 +87,7 @@ class EngineLike(Protocol):
     @property
     def disk(self) -> DiskTier | None: ...
     def submit(self, request: GenerateRequest, listener: Listener) -> Job: ...
+    def foreseen(self, wanted: Timeline, outline: Outline = ()) -> Future[Foreseen]: ...
     def close(self, timeout_s: float = 10.0) -> None: ...
 
 
@@ -162,6 +166,23 @@ class Assistant:
         # What no reply was remembered for may still spell what is resident.
         resident = self._latest.nearest(rendering.timeline)
         return rendering if resident is None else self.format.aligned(rendering, resident)
+
+    def foreseen(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        thinking: bool | None = None,
+    ) -> Foreseen:
+        """What asking `messages` would cost now. Blocks until a step of what is at work has
+        ended; raises what `render` raises, ContextOverflow, and EngineError if the engine does
+        not answer."""
+        self._require_room(messages, tools)
+        rendering = self._laid_out(messages, tools, thinking)
+        told = self._engine.foreseen(rendering.timeline, rendering.outline)
+        try:
+            return told.result(_FORESEEN_WITHIN_S)
+        except TimeoutError as exc:
+            raise EngineError("The engine is busy and does not tell.", "Try it later.") from exc
 
     def chat(
         self,

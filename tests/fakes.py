@@ -11,13 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from ds4tui.assistant import Assistant, ModelInfo
+from ds4tui.cache.foreseen import Foreseen
 from ds4tui.cache.kvstore import DiskTier
-from ds4tui.cache.outline import Turn
+from ds4tui.cache.outline import Outline, Turn
 from ds4tui.cache.plan import plan_sync
 from ds4tui.cache.timeline import ImageSpan, Timeline
 from ds4tui.chat.messages import Message, Tool
@@ -240,6 +242,13 @@ class FakeEngine:
                 self._thread.start()
             self.changed.notify_all()
         return job
+
+    def foreseen(self, wanted: Timeline, outline: Outline = ()) -> Future[Foreseen]:
+        if len(wanted) > self.context_tokens:
+            raise ContextOverflow(len(wanted), self.context_tokens)
+        told: Future[Foreseen] = Future()
+        told.set_result(Foreseen.of(plan_sync(self._live, wanted, can_rewind=lambda to: True)))
+        return told
 
     def die(self, error: Exception) -> None:
         """Stop as the real one does when its thread ends by a fault."""

@@ -116,13 +116,16 @@ class DiskTier:
 
     # -- looking up ----------------------------------------------------------------------------
 
-    def offers(self, wanted: Timeline) -> tuple[tuple[HeldRows, ...], tuple[HeldSnapshot, ...]]:
+    def offers(
+        self, wanted: Timeline, *, counts: bool = True
+    ) -> tuple[tuple[HeldRows, ...], tuple[HeldSnapshot, ...]]:
         """What is stored of `wanted`, pages and snapshots, whatever waits to be written
-        included. Snapshots only where all rows below them are stored."""
+        included. Snapshots only where all rows below them are stored. It `counts` as a miss if
+        nothing is, unless somebody only wants to know."""
         if self._keeper.why_not:
             self._keeper.reread()
         found = self._found(wanted)
-        if not found.pages and len(wanted):
+        if counts and not found.pages and len(wanted):
             self._tally.missed(wanted.digest(), len(wanted))
         rows = tuple(
             HeldRows(

@@ -19,7 +19,7 @@ from ds4tui.engine.disk_store import Storing
 from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.session import Session
 from ds4tui.engine.tripwire import Tripwire
-from ds4tui.errors import OutOfMemory
+from ds4tui.errors import ContextOverflow, OutOfMemory
 from ds4tui.events import Usage
 from ds4tui.kernels.expert_cache import ExpertStats
 
@@ -174,6 +174,20 @@ class Pool:
             if is_worth_waiting(len(wanted), chosen.kept, common, len(live), work.is_decoding):
                 return None
         return self.sessions[chosen.number - 1]
+
+    def foreseen(self, wanted: Timeline, outline: Outline, busy: Collection[int]) -> SyncPlan:
+        """How `wanted` would be got to now, in the session that it would go to, a busy one if
+        there is no other. Changes nothing. Raises ContextOverflow, and ValueError if it is
+        empty."""
+        if len(wanted) > self.context_tokens:
+            raise ContextOverflow(len(wanted), self.context_tokens)
+        sessions = [s for s in self.sessions if s.number not in busy] or self.sessions
+        plans = [s.foreseen(wanted, outline, self._available()) for s in sessions]
+        candidates = [
+            self._costed(session, plan, outline)
+            for session, plan in zip(sessions, plans, strict=True)
+        ]
+        return plans[candidates.index(best(candidates))]
 
     def _put_away_bytes(self) -> int:
         """What may be put away now: live states that are not full lend what they do not use."""
@@ -343,7 +357,9 @@ class Pool:
         return needed - self._available() if needed else 0
 
     def _candidate(self, session: Session, wanted: Timeline, outline: Outline) -> Candidate:
-        plan = self._plan(session, wanted, outline, holds=False)
+        return self._costed(session, self._plan(session, wanted, outline, holds=False), outline)
+
+    def _costed(self, session: Session, plan: SyncPlan, outline: Outline) -> Candidate:
         displaced = 0 if is_same_conversation(plan, outline) else plan.dropped
         charge_ms = DISPLACED_SHARE * self.memory.rates.prefill_ms(displaced)
         own = min(plan.common, plan.kept)

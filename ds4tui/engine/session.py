@@ -216,7 +216,7 @@ class Session:
         `holds` is False. ValueError if `wanted` is empty."""
         offers = self._memory.offers(wanted, self._timeline)
         offers = offers.joined(Offers(rows=neighbours_rows(self.neighbours, wanted)))
-        offers = offers.joined(self._on_disk(wanted))
+        offers = offers.joined(self._on_disk(wanted, counts=holds))
         offers = replace(
             offers, takes=puts_away, is_shared=self.shares_room, device_bytes=device_bytes
         )
@@ -238,6 +238,16 @@ class Session:
         if holds:
             self._hold(plan)
         return plan
+
+    def foreseen(
+        self, wanted: Timeline, outline: Outline = (), device_bytes: int | None = None
+    ) -> SyncPlan:
+        """What `plan` would be; the last plan that was made can still be executed."""
+        planned = self._planned
+        try:
+            return self.plan(wanted, outline, device_bytes=device_bytes, holds=False)
+        finally:
+            self._planned = planned
 
     def forget_plan(self) -> None:
         """The last plan will not be executed: what it held on disk may go."""
@@ -330,10 +340,10 @@ class Session:
     def _can_rewind(self, to: int) -> bool:
         return self._state is not None and self._state.can_rewind(to)
 
-    def _on_disk(self, wanted: Timeline) -> Offers:
+    def _on_disk(self, wanted: Timeline, counts: bool) -> Offers:
         if self._disk is None or self._lost_records >= _LOST_RECORDS_MAX:
             return NO_OFFERS
-        return Offers(*self._disk.offers(wanted))
+        return Offers(*self._disk.offers(wanted, counts=counts))
 
     def _hold(self, plan: SyncPlan) -> None:
         """What the plan takes from disk stays there until it is executed or another is made."""

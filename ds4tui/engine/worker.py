@@ -15,11 +15,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from ds4tui.cache.foreseen import Foreseen
 from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.outline import Outline
+from ds4tui.cache.timeline import Timeline
 from ds4tui.crash import write_report
 from ds4tui.engine.books import Books, counted
 from ds4tui.engine.decode_rates import DecodeRates
@@ -64,6 +68,7 @@ class Engine:
         self._unended: dict[Job, None] = {}  # all that were accepted, in order
         self._may_begin = False  # something has changed since waiting jobs were last looked at
         self._disk: DiskTier | None = None  # once loaded
+        self._pool: Pool | None = None  # while there is a model
         self._is_untold = False  # something has changed that the stats do not say
         self._stats = EngineStats()
         self._numbers = itertools.count(1)
@@ -121,6 +126,16 @@ class Engine:
             self._calls.put(partial(self._accept, job))
         return job
 
+    def foreseen(self, wanted: Timeline, outline: Outline = ()) -> Future[Foreseen]:
+        """What `wanted` would cost now; told between two steps of what is at work. The future
+        raises ContextOverflow, ValueError for nothing, and EngineError where no model is loaded."""
+        told: Future[Foreseen] = Future()
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._calls.put(partial(self._foresee, wanted, outline, told))
+        return told
+
     def close(self, timeout_s: float = 10.0) -> None:
         """End all jobs as cancelled and stop the thread, waiting for it at most `timeout_s`: a
         step in progress is not torn. Harmless when repeated."""
@@ -174,7 +189,7 @@ class Engine:
                 loaded.disk.close(CLOSE_DISK_S)
 
     def _loaded_ready(self, loaded: LoadedModel, pool: Pool, books: Books) -> None:
-        self._disk = loaded.disk
+        self._disk, self._pool = loaded.disk, pool
         if loaded.disk is not None:
             loaded.disk.changed = lambda: self._calls.put(self._disk_changed)
         books.looked_at_memory()
@@ -332,6 +347,15 @@ class Engine:
         if job.is_cancelled:
             self._drop_waiting(job)
 
+    def _foresee(self, wanted: Timeline, outline: Outline, told: Future[Foreseen]) -> None:
+        busy = [work.session.number for work in self._at_work.in_order()]
+        try:
+            if self._pool is None:
+                raise EngineError("The model is not loaded yet.")
+            told.set_result(Foreseen.of(self._pool.foreseen(wanted, outline, busy)))
+        except Exception as exc:  # whoever asked gets it
+            told.set_exception(exc)
+
     def _drop_waiting(self, job: Job) -> None:
         """A cancelled job that waits ends at once; one at work ends at its next step."""
         if self._schedule.remove(job):
@@ -396,7 +420,7 @@ class Engine:
 
     def _give_up(self, error: Exception) -> None:
         """There is no model to work with: everything fails with the reason."""
-        self._at_work = _turns()  # with what they held of the model
+        self._at_work, self._pool = _turns(), None  # with what they held of the model
         try:
             self._close_books(error)
         finally:  # whatever else fails: nobody waits for ever

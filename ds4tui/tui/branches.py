@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ds4tui.assistant import Assistant
+from ds4tui.cache.foreseen import Foreseen
 from ds4tui.chat.branching import Tree, copied, tree
 from ds4tui.chat.messages import Message
 from ds4tui.errors import ConversationWentOn, StoreError
 from ds4tui.tui import wording
+from ds4tui.tui.background import in_thread
 from ds4tui.tui.forecast import SOME_QUESTION, Forecast, LastAsked, forecast
 from ds4tui.tui.journal import Journal
 from ds4tui.tui.open_chat import Fork, OpenChat
@@ -186,6 +188,17 @@ class Branches:
             return None
         wanted = chat.messages(question, assistant.info, fork)
         return await forecast(assistant, self.last, wanted, chat.thinking)
+
+    async def foreseen(self, chat: OpenChat) -> Foreseen | None:
+        """What the next question in `chat` would cost, from wherever its tokens are held; None if
+        no model is open. Raises what asking it would."""
+        assistant = self._host.assistant
+        if assistant is None:
+            return None
+        wanted = chat.messages(SOME_QUESTION, assistant.info)
+        return await in_thread(
+            "ds4tui-foresee", lambda: assistant.foreseen(wanted, chat.tools, chat.thinking)
+        )
 
     async def show_marks(self) -> None:
         """Show beside each message which it is of several at its place."""

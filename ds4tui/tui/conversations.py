@@ -3,6 +3,7 @@
 Raises StoreError and UsageError, which the app tells.
 """
 
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +14,17 @@ from textual.screen import Screen
 from ds4tui.chat.finding import delete, find, restore
 from ds4tui.chat.store import Conversation, ConversationSummary
 from ds4tui.chat.transfer import added, as_markdown, as_openai, from_openai
-from ds4tui.errors import UsageError
+from ds4tui.errors import ContextOverflow, Ds4Error, UsageError
 from ds4tui.files import write_atomically
 from ds4tui.tui import wording
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.chat_view import ChatView
 from ds4tui.tui.journal import Journal
+from ds4tui.tui.open_chat import OpenChat
 from ds4tui.tui.screens.resume import ResumeScreen
 from ds4tui.tui.terminal_text import one_line
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -57,8 +61,7 @@ class Conversations:
         view = self._host.chat_view
         await view.open_conversation(chosen)
         if view.chat.path:
-            cost = await view.branches.forecast(view.chat)
-            self._host.notify(wording.resumed(wording.forecast_words(cost)))
+            self._host.notify(wording.resumed(await self._cost(view.chat)))
 
     # What the list of them asks
 
@@ -74,6 +77,24 @@ class Conversations:
     async def drafts(self) -> dict[int, str]:
         found = await self._host.chat_view.drafts()
         return {id_: draft.words for id_, draft in found.items()}
+
+    async def cost(self, conversation_id: int) -> str:
+        chat = self._host.chat_view.chat
+        if chat.id != conversation_id:
+            stored = await self._journal.ask(lambda store: store.load(conversation_id))
+            chat, _ = OpenChat.of(stored)
+            chat.thinking = self._host.chat_view.chat.thinking
+        return await self._cost(chat)
+
+    async def _cost(self, chat: OpenChat) -> str:
+        """What the next question in it would cost, in words; "" where that cannot be told."""
+        try:
+            return wording.foreseen(await self._host.chat_view.branches.foreseen(chat))
+        except ContextOverflow as exc:
+            return wording.does_not_fit(exc)
+        except Ds4Error as exc:  # the next question will meet it, and tell
+            log.info("what a conversation costs cannot be told: %s", exc)
+            return ""
 
     async def rename(self, conversation_id: int, title: str) -> None:
         view = self._host.chat_view

@@ -4,14 +4,15 @@ from pathlib import Path
 
 from ds4tui.advice import advice
 from ds4tui.assistant import ModelInfo
-from ds4tui.errors import StoreError
+from ds4tui.cache.foreseen import Foreseen
+from ds4tui.errors import ContextOverflow, StoreError
 from ds4tui.events import Decision
 from ds4tui.pictures.capture import Capture
 from ds4tui.tui.clipboard import CopyOutcome
 from ds4tui.tui.forecast import Forecast
 from ds4tui.tui.panels import dropped_words
 from ds4tui.tui.terminal_text import one_line
-from ds4tui.tui.words import counted, size_words
+from ds4tui.tui.words import counted, seconds_words, size_words
 
 NO_MODEL = "No model is open, so nothing was sent; your text stays here. /model NAME opens one."
 ASIDE = " · not part of the conversation"
@@ -90,6 +91,22 @@ def forecast_words(cost: Forecast | None) -> str:
     return f"keeps about {cost.kept:,} of {cost.resident:,} resident tokens, drops {cost.dropped:,}"
 
 
+def foreseen(cost: Foreseen | None) -> str:
+    """Where the tokens of a conversation are, and what its next question takes; "" if no model is
+    open."""
+    if cost is None:
+        return ""
+    held = ((cost.in_memory, "from memory"), (cost.on_disk, "from disk"))
+    parts = [f"{count:,} {where}" for count, where in held if count]
+    parts.append(f"{cost.to_compute:,} to compute")
+    about = f"about {seconds_words(max(cost.estimated_ms, 100.0))}"
+    return f"takes {cost.prompt:,} tokens: {', '.join(parts)}, {about}"
+
+
+def does_not_fit(error: ContextOverflow) -> str:
+    return f"does not fit: {error.message}"
+
+
 def kept_words(decision: Decision) -> str:
     """What an act on a conversation kept and dropped, after it was done."""
     return f" · kept {decision.kept:,}, dropped {dropped_words(decision)}"
@@ -116,7 +133,7 @@ def taken_in(count: int) -> str:
 
 def resumed(cost: str) -> str:
     """After a stored conversation was opened."""
-    return f"Resumed. The next question {cost}." if cost else "Resumed."
+    return f"Resumed. The next question {cost.rstrip('.')}." if cost else "Resumed."
 
 
 def branch_shown(cost: str) -> str:

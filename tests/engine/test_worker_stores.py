@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ds4tui.cache import kvkeeper
+from ds4tui.cache.foreseen import Foreseen
 from ds4tui.cache.kvstore import DiskTier
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.timeline import Timeline
@@ -18,6 +19,7 @@ from ds4tui.engine.loaded import LoadedModel
 from ds4tui.engine.requests import GenerateRequest, SamplingParams
 from ds4tui.engine.stats import EngineStats
 from ds4tui.engine.worker import Engine
+from ds4tui.errors import ContextOverflow, EngineClosed
 from ds4tui.events import Decision, Failed, Finished
 from ds4tui.tui.model_slot import ModelSlot
 from tests.engine.histories import FakeRig, drain
@@ -89,6 +91,54 @@ def desk(folder: Path) -> Iterator[Desk]:
     made = Desk(folder)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("kind", [FakeLayer, RecurrentLayer])
+def test_what_is_foreseen_is_what_then_happens_and_changes_nothing(kind: Any, folder: Path) -> None:
+    def checked(desk: Desk, prompt: list[int]) -> tuple[tuple[int, ...], Foreseen]:
+        told = desk.engine.foreseen(Timeline.of(prompt)).result(20)
+        assert desk.engine.foreseen(Timeline.of(prompt)).result(20) == told
+        reply, (decision,) = desk.ask(prompt)
+        kept = told.in_memory + told.on_disk
+        assert (kept, told.to_compute) == (decision.kept, decision.evaluated)
+        assert ("disk" in decision.source) == bool(told.on_disk)
+        return reply, told
+
+    desk = Desk(folder, layer_types=(FakeLayer, kind))
+    reply, cold = checked(desk, PROMPT)
+    assert (cold.in_memory, cold.on_disk, cold.to_compute) == (0, 0, len(PROMPT))
+    assert desk.disk.stats.misses == 1  # of the prompt that was asked
+    resident = [*PROMPT, *reply[:-1]]
+    wait_until(lambda: desk.is_stored(resident))
+    desk.close()
+    desk = Desk(folder, layer_types=(FakeLayer, kind))
+    longer = [*resident, reply[-1], 5, 6]
+    reply, stored = checked(desk, longer)
+    assert (stored.in_memory, stored.on_disk, stored.to_compute) == (0, len(resident), 3)
+    _, live = checked(desk, [*longer, *reply, 7])
+    assert (live.on_disk, live.to_compute) == (0, 2)
+    with pytest.raises(ContextOverflow):
+        desk.engine.foreseen(Timeline.of([1] * 100_000)).result(20)
+    desk.close()
+    with pytest.raises(EngineClosed):
+        desk.engine.foreseen(Timeline.of(longer))
+
+
+def test_what_a_prompt_costs_is_told_while_another_is_answered(desk: Desk) -> None:
+    reply, _ = desk.ask(PROMPT)
+    other, told = [96 - i % 97 for i in range(500)], []
+    log = EventLog()
+
+    def hear(event: Any) -> None:
+        log(event)
+        if isinstance(event, Decision):
+            told.append(desk.engine.foreseen(Timeline.of([*PROMPT, *reply, 1])))
+
+    sampling = SamplingParams(temperature=0.0, max_tokens=REPLY_TOKENS)
+    request = GenerateRequest(Timeline.of(other), sampling, "agent", frozenset())
+    assert desk.engine.submit(request, hear).wait(60)
+    assert isinstance(log.wait_end(), Finished)
+    assert told[0].result(20).prompt == len(PROMPT) + REPLY_TOKENS + 1
 
 
 @pytest.mark.parametrize("kind", [FakeLayer, RecurrentLayer])

@@ -1,9 +1,11 @@
 """Stored conversations by keys: written to files, taken in."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from textual.widgets import Static
 
 from ds4tui.chat.ledger import Asked, ConversationLedger, ReplySoFar
 from ds4tui.chat.messages import Image, Message
@@ -197,3 +199,38 @@ async def test_a_deleted_conversation_comes_back_by_undo() -> None:
         await on.press("ctrl+z", "ctrl+z")
         await on.until(lambda: titles(on) == ["alpha", "beta"])
         assert [c.title for c in store.list()] == ["beta", "alpha"]
+
+
+async def test_the_list_says_what_going_on_takes_and_that_is_what_it_then_takes() -> None:
+    assistant = FakeAssistant("An answer of some length.")
+    async with running(assistant) as on:
+        await on.ask("About zebras, at some length?")
+        await on.answered()
+        await on.press("ctrl+n")
+        await on.until(lambda: on.answers == [])
+        await on.press("ctrl+r")
+        await on.until(lambda: "The next question takes" in on.screen_text())
+        told = str(on.app.screen.query_one("#cost", Static).content)
+        assert re.search(r"takes [\d,]+ tokens: [\d,]+ from memory, [\d,]+ to compute, about", told)
+        await on.press("enter")
+        await on.until(lambda: on.answers == ["An answer of some length."])
+        await on.until(lambda: any(told.rstrip(".") in toast for toast in on.toasts))
+        await on.ask("?")
+        await on.answered()
+        decision = assistant.stats.decision
+        assert decision is not None
+        kept, evaluated = f"{decision.kept:,} from memory", f"{decision.evaluated:,} to compute"
+        assert kept in told and evaluated in told
+
+
+async def test_the_cost_follows_what_is_highlighted_and_what_does_not_fit_is_told() -> None:
+    store = listed()
+    chat = store.create("gamma").id
+    store.set_leaf(chat, store.add_message(chat, None, Message("user", "word " * 2000)))
+    async with running(store=store) as on:
+        await on.press("ctrl+r")
+        await on.until(lambda: "does not fit" in on.screen_text())
+        await on.press("down")
+        await on.until(lambda: "to compute" in on.screen_text())
+        await on.press("up")
+        await on.until(lambda: "does not fit" in on.screen_text())

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ds4tui.chat.store import ConversationSummary
@@ -33,6 +33,7 @@ class Kept(Protocol):
     async def listed(self, with_agents: bool) -> Sequence[ConversationSummary]: ...
     async def find(self, words: str) -> dict[int, str]: ...
     async def drafts(self) -> Mapping[int, str]: ...
+    async def cost(self, conversation_id: int) -> str: ...
     async def rename(self, conversation_id: int, title: str) -> None: ...
     async def delete(self, conversation_id: int) -> None: ...
     async def restore(self, conversation_id: int) -> None: ...
@@ -61,6 +62,7 @@ class ResumeScreen(ArrowsScreen[int | None]):
         self._kept = kept
         self._found: Mapping[int, str] = {}  # text around what was found in messages
         self._drafts: Mapping[int, str] = {}
+        self._costs: dict[int, str] = {}  # of the next question in each that was looked at
         self._deleted: list[tuple[int, ConversationSummary]] = []  # with their places
         self._renamed: int | None = None  # whose title is typed
         self._now_s = time.time()
@@ -70,6 +72,7 @@ class ResumeScreen(ArrowsScreen[int | None]):
             dialog.border_title = counted(len(self._all), "conversation")
             dialog.border_subtitle = self._keys()
             yield Input(placeholder="Type to find words in titles and messages")
+            yield Static(id="cost", markup=False)  # above the list: in sight however long that is
             yield OptionList()
 
     def on_mount(self) -> None:
@@ -106,6 +109,25 @@ class ResumeScreen(ArrowsScreen[int | None]):
         if self._renamed is None and is_wanted:
             self._found = found
             self._list(wanted)
+
+    @on(OptionList.OptionHighlighted)
+    def look_at(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option.id is not None:
+            self.run_worker(self._tell_cost(int(event.option.id)), group="cost", exclusive=True)
+
+    async def _tell_cost(self, conversation_id: int) -> None:
+        """Say above the list what going on with it takes; told once nobody moves on."""
+        shown = self.query_one("#cost", Static)
+        if conversation_id not in self._costs:
+            shown.update("")
+            await asyncio.sleep(TYPED_S)
+            try:
+                self._costs[conversation_id] = await self._kept.cost(conversation_id)
+            except StoreError as exc:
+                self._tell(exc)
+                return
+        cost = self._costs[conversation_id]
+        shown.update(f"The next question {cost.rstrip('.')}." if cost else "")
 
     @on(Input.Submitted)
     async def open_highlighted(self, event: Input.Submitted) -> None:
