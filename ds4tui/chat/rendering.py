@@ -18,6 +18,8 @@ from ds4tui.cache.timeline import Timeline
 from ds4tui.chat.alignment import aligned
 from ds4tui.chat.chain import Chain, Key, cuts, digests
 from ds4tui.chat.messages import Image, Message, Tool
+from ds4tui.chat.own_templates import CHATML as CHATML  # exported: whoever writes one takes it here
+from ds4tui.chat.own_templates import own_template
 from ds4tui.chat.probing import probe, turn_openings
 from ds4tui.chat.reasoned import has_reasoning, with_reasoning_as_text, without_reasoning
 from ds4tui.chat.remembered import FrozenClocks, RunCache
@@ -47,13 +49,6 @@ PictureOf = Callable[[Image], "Picture"]
 ThinkingInHistory = Literal["keep", "template", "drop"]
 
 TEMPLATE_KEY = "tokenizer.chat_template"
-
-CHATML = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 _STABLE_WORDS = "earlier turns stay as they are: {}"
 _HISTORY_WORDS = {
@@ -137,7 +132,8 @@ class ChatFormat:
         tokenizer: Tokenizer,
         thinking_in_history: ThinkingInHistory = "keep",
     ) -> "ChatFormat":
-        """The file's own template, or ChatML if it has none but ChatML's tokens.
+        """The file's own template, or if it has none that of a format whose tokens it has
+        (own_templates.py).
 
         Raises TemplateError for a template that is no Jinja, or if there is none to use.
         """
@@ -148,9 +144,10 @@ class ChatFormat:
             except TemplateError as exc:
                 raise TemplateError(f"{gguf.path.name}: {exc.message}", exc.hint) from exc
         known = {*tokenizer.control_texts, *tokenizer.user_defined_texts}
-        if {"<|im_start|>", "<|im_end|>"} <= known:
-            _log.info("%s has no chat template: using ChatML", gguf.path.name)
-            return cls(tokenizer, CHATML, thinking_in_history=thinking_in_history)
+        found = own_template(gguf.architecture, known)
+        if found is not None:
+            _log.info("%s has no chat template: using %s", gguf.path.name, found[1])
+            return cls(tokenizer, found[0], thinking_in_history=thinking_in_history)
         raise TemplateError(
             f"{gguf.path.name} has no chat template.",
             "It is a base model: choose an instruction-tuned one to chat with.",
