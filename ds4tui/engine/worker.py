@@ -269,7 +269,7 @@ class Engine:
 
     def _work_on(self, pool: Pool, books: Books) -> None:
         """One step of a job. What fails beside its work costs this job at most."""
-        work = self._at_work.next()
+        work = self._next_step()
         was_decoding, was_evaluated = work.is_decoding, work.usage.evaluated_tokens
         began_s = self._clock()
         try:
@@ -287,6 +287,12 @@ class Engine:
                 self._publish(work, books)
                 self._count(work, pool)
             self._end(work.job, work.ending)  # last: who hears it may look at the stats at once
+
+    def _next_step(self) -> Generation:
+        """Whose it is. What is cancelled ends at once, whatever its share: others wait for its
+        session, and that takes no time."""
+        cancelled = (w for w in self._at_work.in_order() if w.job.is_cancelled)
+        return next(cancelled, None) or self._at_work.next()
 
     def _step(self, work: Generation, pool: Pool, books: Books) -> None:
         others = [other for other in self._at_work.in_order() if other is not work]

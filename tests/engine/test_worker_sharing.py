@@ -11,7 +11,7 @@ import pytest
 from ds4tui.engine.requests import Origin
 from ds4tui.engine.sharing import PERSONS_READING_SHARE, READING_SHARE
 from ds4tui.engine.stats import EngineStats
-from ds4tui.events import Event, Listener, PrefillProgress, TokenText
+from ds4tui.events import Event, Finished, Listener, PrefillProgress, TokenText
 from tests.engine.test_worker import GREEDY, PROMPT, Bench, finished
 from tests.fakes import EventLog
 
@@ -124,6 +124,33 @@ def test_alone_it_is_read_in_large_chunks_with_no_excuse(shared: Shared) -> None
     progress = log.of_type(PrefillProgress)
     assert [p.done for p in progress][:2] == [512, 1024]
     assert {p.slowed for p in progress} == {""}
+
+
+def test_a_prompt_that_is_cancelled_ends_at_once_whatever_is_owed_to_the_reply(
+    shared: Shared,
+) -> None:
+    first_chunk: list[int] = []  # how many steps had been done then
+
+    def hear(event: Event) -> None:
+        shared.hear(event)
+        if isinstance(event, PrefillProgress) and not first_chunk and event.done > 100:
+            first_chunk.append(len(shared.steps))
+            prompts[0].cancel()
+        elif isinstance(event, Finished):
+            ended.append(len(shared.steps))
+
+    def begin(event: Event) -> None:
+        shared.hear(event)
+        if isinstance(event, TokenText) and not prompts:
+            prompts.append(shared.submit(LONG, GREEDY, "agent", hear)[0])
+
+    prompts: list[Any] = []
+    ended: list[int] = []
+    reply, log = shared.submit(PROMPT, replace(GREEDY, max_tokens=400), "agent", begin)
+    log.wait_for(lambda e: bool(ended))
+    assert ended[0] <= first_chunk[0] + 1  # not after the fifty tokens that it owes
+    reply.cancel()
+    assert reply.wait(20)
 
 
 def test_once_the_reply_has_ended_the_rest_is_read_at_full_rate(shared: Shared) -> None:
