@@ -207,6 +207,7 @@ _HELP = {
     "panel": "say what the engine holds and does",
     "decisions": "say the last decisions: what was kept and evaluated, and why",
     "disk": "say what is stored on disk",
+    "model": "open another model (nothing: tell which is open)",
     "agents": "say what other programs ask over HTTP, and what is reused for it",
     "image": "send pictures with the next message (nothing: list the newest screenshots)",
 }
@@ -228,7 +229,7 @@ def stop(host: PlainChat, text: str) -> None:
 
 
 def _stats_lines(host: PlainChat, which: str) -> None:
-    stats = host.assistant.stats if host.assistant is not None else None
+    stats = host.stats
     told = {
         "panel": lambda: telling.engine(stats, host.models.server_url),
         "decisions": lambda: telling.decisions(stats),
@@ -249,11 +250,14 @@ ACTS: dict[str, Act] = {
     "panel": lambda host, text: _stats_lines(host, "panel"),
     "decisions": lambda host, text: _stats_lines(host, "decisions"),
     "disk": lambda host, text: _stats_lines(host, "disk"),
+    "cache": lambda host, text: host.as_app.cached.tell(text),
+    "pin": lambda host, text: host.as_app.cached.pin(text),
     "agents": lambda host, text: host.lines.say(*telling.requests(host.agents.requests)),
     "image": image,
     "screenshot": lambda host, text: host.attaching.add_screenshot(),
     "server": lambda host, text: host.models.switch_server(text),
     "system": system,
+    "think": lambda host, text: host.as_app.acts.think(text),
     "model": lambda host, text: host.models.change(text),
     "regen": lambda host, text: host.branches.regenerate(),
     "edit": edit,

@@ -17,8 +17,14 @@ LONGEST_WORD = 40
 class SpokenAnswer:
     """Satisfies turn.AnswerView. Belongs to the loop."""
 
-    def __init__(self, lines: Lines, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        lines: Lines,
+        clock: Callable[[], float] = time.monotonic,
+        shows_thoughts: bool = False,
+    ) -> None:
         self._lines = lines
+        self._shows_thoughts = shows_thoughts
         self._clock = clock
         self._said_s = clock()
         self._thought = 0  # tokens
@@ -39,31 +45,41 @@ class SpokenAnswer:
             case PrefillProgress():
                 self._say_now_and_then(telling.prefill(event))
             case ReasoningText():
-                self._think(len(event.token_ids))
+                self._think(event.text, len(event.token_ids))
 
-    def _think(self, tokens: int) -> None:
+    def _think(self, text: str, tokens: int) -> None:
         is_first, self._thought = not self._thought, self._thought + tokens
         if is_first:
             self._say("Thinking.")
-        else:
+        if self._shows_thoughts:
+            self._write(text)
+        elif not is_first:
             self._say_now_and_then(f"Still thinking: {counted(self._thought, 'token')}.")
 
     async def add_text(self, text: str) -> None:
         """Write it by whole words: half of one is no word to a listener."""
         if not self._has_begun:
             self._has_begun = True
+            self._end_word()
             if self._thought:
                 self._say(f"Thought for {counted(self._thought, 'token')}.")
             self._say("Answer:")
+        self._write(text)
+
+    def _write(self, text: str) -> None:
         whole, self._rest = by_words(self._rest + text)
         self._lines.write(whole)
+
+    def _end_word(self) -> None:
+        self._lines.write(self._rest)
+        self._rest = ""
 
     def show_progress(self, words: str) -> None:
         """What the app shows; here the events are told."""
 
     def end(self, end: TurnEnd) -> None:
         """Say how it ended, and if it is kept."""
-        self._lines.write(self._rest)
+        self._end_word()
         if end.error is None:
             self._lines.say(telling.ended(end.usage, end.stop_reason, end.status))
         if not end.answered:

@@ -17,9 +17,11 @@ from ds4tui.chat.finding import purge
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
+from ds4tui.engine.stats import EngineStats
 from ds4tui.errors import ConversationWentOn, Ds4Error, StoreError
 from ds4tui.plain import telling
 from ds4tui.plain.answer import SpokenAnswer
+from ds4tui.plain.as_app import AsApp
 from ds4tui.plain.lines import Lines
 from ds4tui.plain.models import Models
 from ds4tui.plain.prompt import NextLine
@@ -81,6 +83,7 @@ class PlainChat:
         self._is_leaving = False
         self._begun: tuple[Message, Fork | None] | None = None
         self._has_failed = False
+        self._shows_thoughts = False
         self._told_causes: set[str] = set()
         self.prompt = NextLine(lines)
         # Both use of a prompt what NextLine has, and Branches a transcript for marks only.
@@ -88,6 +91,7 @@ class PlainChat:
         shelf = self.attaching.shelf
         self.branches = Branches(self, self.journal, cast(Any, None), cast(Any, self.prompt), shelf)
         self.models = Models(self, ports, signals)
+        self.as_app = AsApp(self)
 
     # Asking
 
@@ -188,8 +192,9 @@ class PlainChat:
     async def _answer(self, question: Message, fork: Fork | None) -> None:
         assistant = self.assistant
         assert assistant is not None
-        sampling = self.settings.sampling(assistant.info.sampling).params()
-        answer = SpokenAnswer(self.lines)
+        defaults = self.settings.sampling(assistant.info.sampling)
+        sampling = defaults.params(**self.chat.sampling)
+        answer = SpokenAnswer(self.lines, shows_thoughts=self._shows_thoughts)
         turn = Turn(
             question, self.chat, assistant, sampling, self.journal, fork, on_event=answer.hear
         )
@@ -208,7 +213,7 @@ class PlainChat:
             await self._telling_errors(self.open_conversation(self.chat.id))
         if not end.answered and not is_again:
             self._give_back(self.attaching.shelf.joined(end.question))
-        stats = self.assistant.stats if self.assistant is not None else None
+        stats = self.stats
         if stats is not None and stats.tripwire and stats.tripwire_cause not in self._told_causes:
             self._told_causes.add(stats.tripwire_cause)
             self.lines.say(*wording.tripwire(stats.tripwire, stats.tripwire_cause))
@@ -223,6 +228,10 @@ class PlainChat:
     @property
     def assistant(self) -> Assistant | None:
         return self.models.assistant
+
+    @property
+    def stats(self) -> EngineStats | None:
+        return self.assistant.stats if self.assistant is not None else None
 
     @property
     def is_waiting(self) -> bool:
@@ -242,7 +251,9 @@ class PlainChat:
         """Go on with a stored conversation, and say how it ends. Raises StoreError."""
         stored = await self.journal.ask(lambda store: store.load(conversation_id))
         self.branches.leave_edit()
+        thinking = self.chat.thinking
         self.chat, unanswered = OpenChat.of(stored)
+        self.chat.thinking = thinking
         asked = (m.message for m in self.chat.path if m.message.role == "user" and not m.client)
         self._asked = [self.attaching.shelf.joined(question) for question in asked]
         self.lines.remember(self._asked)
@@ -275,6 +286,13 @@ class PlainChat:
             if not found:
                 self.lines.say(f"Nothing holds {wanted}.")
             places = found or places
+
+    async def say(self, message: str, hint: str = "") -> None:
+        self.lines.say(message, hint)
+
+    def show_thoughts(self, wanted: bool) -> None:
+        """Whether what the model thinks is said, or only how long it thought."""
+        self._shows_thoughts = wanted
 
     def show_state(self) -> None:
         """Nothing stands on a screen."""

@@ -40,7 +40,10 @@ def test_each_line_is_a_message_and_each_decision_is_told_with_its_reason() -> N
 
 
 def test_what_is_said_is_text_and_line_ends_only() -> None:
-    out = said("one\n/help\n/panel\n/decisions\n/disk\n/agents\n", FakeAssistant("a\x1b[31mb\rc"))
+    out = said(
+        "one\n/help\n/panel\n/decisions\n/disk\n/agents\n/cache\n/think\n",
+        FakeAssistant("a\x1b[31mb\rc"),
+    )
     assert all(c == "\n" or c.isprintable() for c in out)
     drawn = {c for c in out if 0x2500 <= ord(c) < 0x2800}  # boxes, blocks, shapes, braille
     assert not drawn and "·" not in out
@@ -207,6 +210,22 @@ def test_the_server_is_switched() -> None:
     assert "The server is on already." in out and "The server is off.\n" in out
     assert server.is_stopped
     assert "on or off" in said("/server sideways\n")
+
+
+def test_thinking_is_switched_counted_and_said_on_request() -> None:
+    assistant = FakeAssistant("<think>Hm, well.</think>Yes.")
+    assistant.format.template = "fake <think>"
+    out = said("one\n/think show\ntwo\n/think sideways\n/think\n", assistant)
+    first, second = out.split("What the model thinks is shown")
+    assert "Thinking.\nThought for" in first and "Hm, well." not in first
+    assert "Thinking.\nHm, well.\nThought for" in second and "Answer:\nYes.\n" in second
+    assert "does not know 'sideways'" in second
+
+
+def test_the_cache_is_told_and_what_it_lacks() -> None:
+    out = said("one\n/cache\n/cache disk\n/cache decisions\n/pin\n/cache clear\n")
+    assert "Live: " in out and out.count("Decision: cold") == 2
+    assert "kv_disk is off" in out
 
 
 # Pictures
