@@ -118,7 +118,9 @@ class Ds4App(ReportingApp, inherit_bindings=False):
         self._slot = ModelSlot(open_model)
         self._server = ServerSwitch(start_server)
         self._reopening = Reopening(self, self._slot, self._server)
-        self.models = Models(self, self._slot, self._server, check_model, pull_model)
+        self.models = Models(
+            self, self._slot, self._server, check_model, pull_model, settings.data_dir
+        )
         self._opening_words = ""
         self._leaving = Leaving(self)
         self._is_closed = False

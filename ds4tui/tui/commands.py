@@ -211,7 +211,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "model",
-        "open another model (nothing: tell which is open)",
+        "open another model (nothing: list them, and what can be fetched)",
         lambda host, text: host.models.change_to(text),
         argument="NAME",
         when_idle=True,

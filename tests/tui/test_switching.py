@@ -74,7 +74,7 @@ async def test_a_known_model_that_is_missing_is_offered_while_the_old_one_stays(
     models = Models()
     async with running(open_model=models.open, check_model=unknown, model_name="old") as on:
         await enter(on, "/model smollm2")
-        await on.until(lambda: "No model yet" in on.screen_text())
+        await on.until(lambda: "Not on this machine" in on.screen_text())
         await on.press("escape")
         await on.until(lambda: not on.app._slot.opening)
         assert on.app._slot.assistant is models.opened["old"]

