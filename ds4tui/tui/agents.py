@@ -24,6 +24,7 @@ from ds4tui.tui.words import (
 NO_REQUEST = "No request yet: {server} serves the open model to other programs."
 NO_SERVER = "The server is off: {server} serves the open model to other programs."
 
+_RATE_WIDTH = 92  # below it the decision has its room; the details tell the rate
 _TIME_CELLS, _CLIENT_CELLS, _STATE_CELLS, _COUNT_CELLS, _RATE_CELLS = 9, 13, 13, 8, 11
 _STATE_STYLES = {
     "waiting": QUIET,
@@ -44,7 +45,8 @@ def agents_head(width: int) -> Content:
     """The heads of the columns of `request_line`."""
     counts = "".join(head.rjust(_COUNT_CELLS) for head in ("prompt", "reused", "written"))
     left = "time".ljust(_TIME_CELLS) + "client".ljust(_CLIENT_CELLS) + "state".ljust(_STATE_CELLS)
-    head = f"{left}{counts}{'rate'.rjust(_RATE_CELLS)}  decision, reason"
+    rate = "rate".rjust(_RATE_CELLS) if width >= _RATE_WIDTH else ""
+    head = f"{left}{counts}{rate}  decision, reason"
     return Content.styled(cut(head, width), QUIET)
 
 
@@ -58,7 +60,7 @@ def request_line(request: AgentRequest, width: int) -> Content:
     )
     left = clock_words(request.began_s).ljust(_TIME_CELLS)
     state = state_words(request)
-    rate = _rate(request).rjust(_RATE_CELLS)
+    rate = _rate(request).rjust(_RATE_CELLS) if width >= _RATE_WIDTH else ""
     room = width - len(left) - len(client) - _STATE_CELLS - len(counts) - len(rate) - 2
     return Content.assemble(
         (left, QUIET),

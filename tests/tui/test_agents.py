@@ -48,12 +48,18 @@ def test_a_request_is_one_line_that_fits(request_: AgentRequest, width: int) -> 
     assert "\x1b" not in request_detail(request_, width).plain
 
 
+def test_where_there_is_little_room_the_decision_is_told_and_the_rate_is_not() -> None:
+    assert "  rewind -48 ->" in request_line(READING, 76).plain
+    assert "t/s" not in request_line(READING, 76).plain and "t/s" in request_line(READING, 92).plain
+    assert "rate" not in agents_head(76).plain and "rate" in agents_head(92).plain
+
+
 def test_the_columns_say_what_is_known_by_now() -> None:
-    assert request_line(WAITING, 80).plain.split()[1:] == ["opencode", "waiting", *"----"]
+    assert request_line(WAITING, 100).plain.split()[1:] == ["opencode", "waiting", *"----"]
     reading = request_line(READING, 140).plain
     assert "reading 37%" in reading and "12k" in reading and "512 t/s" in reading
     assert FORK.reason[:20] in reading
-    assert request_line(WRITING, 80).plain.split()[2:7] == ["writing", "12k", "12k", "17", "48.1"]
+    assert request_line(WRITING, 100).plain.split()[2:7] == ["writing", "12k", "12k", "17", "48.1"]
     assert request_line(DONE, 80).plain.split()[2:6] == ["done", "12k", "12k", "20"]
 
 

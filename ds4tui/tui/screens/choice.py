@@ -28,6 +28,14 @@ class Choice:
 
 
 class ChoiceScreen(NarrowedScreen[int | None]):
+    # A choice is one line, whatever it is of: the columns before its words stay columns.
+    DEFAULT_CSS = """
+    ChoiceScreen OptionList {
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+
     def __init__(self, title: str, verb: str, choices: Sequence[Choice], at: int = 0) -> None:
         """`verb` says what Enter does; the choice number `at` is highlighted first."""
         super().__init__(Content(title), f"Enter {verb}, Esc closes", "Type to find words")
