@@ -5,6 +5,7 @@ from typing import Any
 from textual.screen import Screen
 
 from ds4tui.tui.agents_view import AgentsView
+from ds4tui.tui.awake import KeepAwake
 from ds4tui.tui.decisions_view import DecisionsView
 from ds4tui.tui.disk_view import DiskView
 from ds4tui.tui.meters import KVPanel, StatusStrip
@@ -24,8 +25,9 @@ class Metering:
     """Belongs to the UI loop. Walking through all widgets takes longer than showing anything, so
     those of `screen` are looked for once."""
 
-    def __init__(self, load: Load | None = None) -> None:
+    def __init__(self, load: Load | None = None, awake: KeepAwake | None = None) -> None:
         self._load = load or Load()
+        self._awake = awake or KeepAwake()
         self._skipped_s = 0.0
         self._widgets: list[_Showing] = []
         self._told: tuple[PanelView, tuple[bool, ...]] | None = None
@@ -43,6 +45,7 @@ class Metering:
         if not self._widgets or not all(widget.is_attached for widget in self._widgets):
             self._widgets = [w for kind in _KINDS for w in screen.query(kind)]
             self._told = None
+        self._awake.follow(view.stats)
         told = (view, tuple(widget.display for widget in self._widgets))
         if told != self._told:
             self._told = told

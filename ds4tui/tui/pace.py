@@ -12,9 +12,10 @@ from dataclasses import dataclass
 # Of one core, what drawing may take: people read no worse at four batches a second than at ten.
 DRAWING_SHARE = 0.1
 FRUGAL_SHARE = 0.02
-# The engine is at work on the CPU if this process's other threads take so much of the machine.
-# Programs beside it leave it less than all.
-HUNGRY_SHARE = 1 / 3
+# The engine is at work on the CPU if this process's other threads take so much of the machine:
+# more than one thread that drives a GPU takes of eight cores, less than what is left of two cores
+# to many threads beside other programs.
+HUNGRY_SHARE = 0.1
 
 # People read no faster.
 BATCHES_PER_S = 10.0

@@ -39,8 +39,8 @@ def test_an_engine_that_wants_the_cores_is_left_more_of_them() -> None:
 
 
 def test_what_the_others_take_tells_whether_the_engine_wants_the_cores() -> None:
-    found = load([(0.0, 0.0, 0.0), (1.0, 0.5, 0.2), (2.0, 2.4, 0.3), (3.0, 2.5, 0.4)])
-    assert found.look() == Work(0.2, False)  # 0.3 s of two cores
+    found = load([(0.0, 0.0, 0.0), (1.0, 0.3, 0.2), (2.0, 2.2, 0.3), (3.0, 2.3, 0.4)])
+    assert found.look() == Work(0.2, False)  # 0.1 s of two cores
     assert found.look() == Work(pytest.approx(0.1), True)  # 1.8 s
     assert found.look() == Work(pytest.approx(0.1), False)
 
