@@ -146,8 +146,8 @@ def begin_again(
 
 
 def copied(store: ConversationStore, conversation_id: int, path: Sequence[StoredMessage]) -> int:
-    """A new conversation, of the messages of `path`, with the title, model, system prompt and
-    tools of `conversation_id`; its id."""
+    """A new conversation, of the messages of `path`, with the title, model, system prompt, tools
+    and sampling of `conversation_id`; its id."""
     return written(store, store.load(conversation_id), path)
 
 
@@ -156,6 +156,7 @@ def written(
 ) -> int:
     """A new conversation like `head`, whose messages are those of `path`; its id."""
     new = store.create(head.title, head.model, head.system, head.tools)
+    store.set_sampling(new.id, head.sampling)
     with store.transaction() as db:
         parent: int | None = None
         for each in path:

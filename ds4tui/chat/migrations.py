@@ -161,6 +161,11 @@ def _drafts(db: sqlite3.Connection) -> None:
     db.execute("DROP TABLE draft")
 
 
+def _sampling(db: sqlite3.Connection) -> None:
+    # What a person set for this conversation, as JSON: numbers by names of settings; "": nothing.
+    db.execute("ALTER TABLE conversations ADD COLUMN sampling TEXT NOT NULL DEFAULT ''")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
@@ -171,6 +176,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("0007_agents", _agents),
     ("0008_deleted", _deleted),
     ("0009_drafts", _drafts),
+    ("0010_sampling", _sampling),
 )
 
 

@@ -13,9 +13,9 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -31,12 +31,14 @@ from ds4tui.chat.store_rows import (
     is_on_path,
     pack_calls,
     pack_ids,
+    pack_sampling,
     pack_stats,
     pack_tools,
     row_id,
     storable,
     stored_all,
     touch,
+    unpack_sampling,
     unpack_tools,
 )
 from ds4tui.chat.store_rows import STATUSES as STATUSES  # exported with what they describe
@@ -74,6 +76,7 @@ class Conversation:
     origin: str = "person"  # who began it: person | agent
     client: str = ""  # the program that began it or worked on it last; "": none did
     tools: tuple[Tool, ...] = ()  # what the program offered to the model last
+    sampling: Mapping[str, float] = field(default_factory=dict)  # what a person set for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,10 @@ class ConversationStore:
                 "UPDATE messages SET chain_key = NULL WHERE conversation_id = ?",
                 (conversation_id,),
             )
+
+    def set_sampling(self, conversation_id: int, values: Mapping[str, float]) -> None:
+        """Keep what a person set for a conversation: numbers by names of settings."""
+        self._change(conversation_id, "sampling", pack_sampling(values))
 
     def set_leaf(self, conversation_id: int, message_id: int | None) -> None:
         """Choose the path that is shown; None goes back to before the first message."""
@@ -421,15 +428,16 @@ class ConversationStore:
 
     def _head(self, db: sqlite3.Connection, conversation_id: int) -> Conversation:
         row = db.execute(
-            "SELECT id, title, model, system, leaf_id, origin, client, tools"
+            "SELECT id, title, model, system, leaf_id, origin, client, tools, sampling"
             " FROM conversations WHERE id = ?",
             (conversation_id,),
         ).fetchone()
         if row is None:
             raise StoreError(f"{self.path} has no conversation {conversation_id}.")
-        id_, title, model, system, leaf_id, origin, client, tools = row
-        told = unpack_tools(tools)
-        return Conversation(id_, title, model, system, leaf_id, (), origin, client, told)
+        *head, tools, sampling = row
+        id_, title, model, system, leaf_id, origin, client = head
+        told, values = unpack_tools(tools), unpack_sampling(sampling)
+        return Conversation(id_, title, model, system, leaf_id, (), origin, client, told, values)
 
     def _show(self, conversation_id: int, message_id: int) -> None:
         with self.transaction() as db:

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -150,6 +150,16 @@ def pack_tools(tools: Sequence[Tool]) -> str:
 
 def unpack_tools(text: str) -> tuple[Tool, ...]:
     return tuple(Tool(*parts) for parts in json.loads(text)) if text else ()
+
+
+def pack_sampling(values: Mapping[str, float]) -> str:
+    return json.dumps(dict(values)) if values else ""
+
+
+def unpack_sampling(text: str) -> dict[str, float]:
+    """Numbers by name; others are left out."""
+    told = json.loads(text) if text else {}
+    return {name: v for name, v in told.items() if type(v) in (int, float)}
 
 
 def stored_all(

@@ -18,6 +18,7 @@ from ds4tui.tui.editor import edited
 from ds4tui.tui.prompt import Prompt
 from ds4tui.tui.screens.choice import Choice, ChoiceScreen
 from ds4tui.tui.terminal_text import pasted
+from ds4tui.tui.tuning import tune
 
 Copy = Callable[[str, str], Awaitable[None]]
 _ROLES = {"user": "you", "assistant": "answer", "tool": "result", "system": "instructions"}
@@ -83,6 +84,10 @@ class Acts:
             return
         new = "" if text.lower() == "off" else text
         await view.say(*wording.system_prompt_set(new, await view.branches.set_system(new)))
+
+    async def tune(self) -> None:
+        """Show and change sampling and system prompt. Raises ConfigError, too."""
+        await tune(self._host)
 
     async def think(self, word: str) -> None:
         """Say how it is, show or hide what is thought, or have the model think (`on`), not (`off`)

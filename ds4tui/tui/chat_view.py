@@ -6,7 +6,7 @@ command, find a model. What Enter took out of the prompt goes back into it unles
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -295,6 +295,20 @@ class ChatView(Vertical):
         """Unfold, or fold, what the model thinks before it answers."""
         self._transcript.show_thoughts(is_shown)
 
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    async def set_sampling(self, values: Mapping[str, float]) -> None:
+        """Have this conversation sampled so from now on. Raises StoreError."""
+        self.chat.sampling, chat_id = values, self.chat.id
+        if chat_id is not None:
+            await self._journal.ask(lambda store: store.set_sampling(chat_id, values))
+
+    def use_settings(self, settings: Settings) -> None:
+        """What new conversations begin with, and all go by that say nothing else."""
+        self._settings = settings
+
     async def say(self, message: str, hint: str = "", kind: NoticeKind = "information") -> None:
         """Say something in the transcript."""
         await self._transcript.add_notice(Notice(message, hint, kind), message)
@@ -480,7 +494,8 @@ class ChatView(Vertical):
     def begin(self, question: ChatMessage, fork: Fork | None = None) -> None:
         """Ask `question` at the end of the path, or where the `fork` is."""
         assert self._assistant is not None
-        sampling = self._settings.sampling(self._assistant.info.sampling).params()
+        defaults = self._settings.sampling(self._assistant.info.sampling)
+        sampling = defaults.params(**self.chat.sampling)
         self._turn = Turn(
             question, self.chat, self._assistant, sampling, self._journal, fork, self._hear
         )

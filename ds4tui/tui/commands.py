@@ -197,6 +197,13 @@ COMMANDS: tuple[Command, ...] = (
         when_idle=True,
     ),
     Command(
+        "sampling",
+        "see and change how tokens are chosen (temperature and others), and the system prompt",
+        lambda host, text: host.acts.tune(),
+        aliases=("set",),
+        when_idle=True,
+    ),
+    Command(
         "think",
         "tell whether the model thinks before it answers",
         lambda host, text: host.acts.think(text),

@@ -130,6 +130,7 @@ class Journal:
         path, chat.path, chat.id, chat.stored_leaf_id = chat.path, [], None, None
         if path:
             chat.id = self.store.create(chat.title, chat.model, chat.system, chat.tools).id
+            self.store.set_sampling(chat.id, chat.sampling)
         for stored in path:
             chat.add(self.store, stored)
         self._on_problem(problem)
@@ -147,6 +148,7 @@ def _begin_turn(
     if chat.id is None:
         chat.name_after(question)
         chat.id = store.create(chat.title, chat.model, chat.system).id
+        store.set_sampling(chat.id, chat.sampling)
     if fork is not None and fork.is_again:
         asked = chat.path[fork.kept].id
         answered = begin_again(store, chat.id, asked, chat.stored_leaf_id)

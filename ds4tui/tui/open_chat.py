@@ -4,7 +4,7 @@ It says what a next question is asked on top of. Turns that never got an answer 
 it: they stay in the store as branches that no leaf points at.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ class OpenChat:
     tools: tuple[Tool, ...] = ()  # what an agent offered to the model in it
     stored_leaf_id: int | None = None  # where the store's path ended when it was last looked at
     at_work: StoredMessage | None = None  # an agent's reply behind the path, not whole yet
+    sampling: Mapping[str, float] = field(default_factory=dict)  # what a person set for it
     thinking: bool | None = None  # whether the model is to think; None: as its template has it
     is_told_of_branch: bool = False  # that an agent goes on beside the path
 
@@ -52,6 +53,7 @@ class OpenChat:
             unanswered = path.pop().message if path else None
         chat = cls(stored.title, stored.model, stored.system, stored.id, path, stored.tools)
         chat.stored_leaf_id, chat.at_work = stored.leaf_id, at_work
+        chat.sampling = stored.sampling
         return chat, unanswered
 
     @property

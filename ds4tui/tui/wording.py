@@ -253,6 +253,28 @@ def draft_waits(title: str, key: str) -> str:
     return f"A draft waits in “{one_line(title) or '(no title)'}”: {key} lists it."
 
 
+DROPS_NOTHING = "Nothing of what is held is dropped: sampling stands in no row of it."
+
+
+def system_cost(before: Foreseen | None, after: Foreseen | None) -> str:
+    """What another system prompt keeps and loses of a conversation, before it is set."""
+    first = "The system prompt stands before everything, so another one drops the rest."
+    if before is None or after is None:
+        return f"{first} How much that is cannot be told now."
+    kept = after.in_memory + after.on_disk
+    lost = max(0, before.in_memory + before.on_disk - kept)
+    return (
+        f"{first} {kept:,} tokens are kept and {lost:,} lost to this conversation: the next "
+        f"question computes {after.to_compute:,}."
+    )
+
+
+def tuned(is_default: bool, cost: str) -> str:
+    """After sampling or the system prompt were set."""
+    where = "this conversation and, as the default, others" if is_default else "this conversation"
+    return f"Kept for {where}. {cost or DROPS_NOTHING}"
+
+
 def no_switch(name: str) -> str:
     return f"The template of {name} has no switch for thinking: it thinks or not, as it was made."
 

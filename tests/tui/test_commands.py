@@ -66,7 +66,7 @@ def test_what_is_a_command_line(text: str, found: tuple[str | None, str, str] | 
 
 def test_completions_narrow_while_a_name_is_typed() -> None:
     assert completions("/") == COMMANDS
-    found = [named(name) for name in ("stop", "screenshot", "server", "system")]
+    found = [named(name) for name in ("stop", "screenshot", "server", "system", "sampling")]
     assert completions("/s") == tuple(found)
     assert completions("/CONT") == (named("resume"),)
     for text in ("", "x", "/new ", "/zzz", "a/new"):
