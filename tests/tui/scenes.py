@@ -2,6 +2,7 @@
 times. Snapshots compare it, and nothing of it depends on a clock or on how fast a machine is."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ds4tui.agents import AgentRequest, Agents
@@ -9,9 +10,11 @@ from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.engine.stats import SessionStats
 from ds4tui.events import Usage
+from ds4tui.library.offers import Offer
 from tests.tui.test_agents import DONE, FAILED, READING, WRITING
 from tests.tui.test_decisions import FORK, NEW, RESTORED
 from tests.tui.test_disk import STATS as DISK_STATS
+from tests.tui.test_models_screen import row
 
 NOW_S = 1_796_100_000.0
 
@@ -39,6 +42,14 @@ STATS = replace(
     parked_bytes=29_000_000,
     cache_budget_bytes=900_000_000,
     sessions=(SessionStats(1, "READY", 1_992, 91_668_480, what="person: Why is the sky blue?"),),
+)
+
+MODELS = (
+    row(name="a", path=Path("/models/a.gguf")),
+    row(name="qwen2.5-vl", vision_part=Path("/models/mmproj.gguf"), source="ollama"),
+    row(name="too-large", available_bytes=10**8),
+    row(name="torn", facts=None, problem="The file ends in the middle of a tensor."),
+    Offer("o/r/f", "Gemma 3", "Gemma Terms", 2 * 10**9, 2 * 10**9, "a hub", True, True, 8),
 )
 
 QUESTION = "Why is the sky blue?"

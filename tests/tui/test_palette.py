@@ -40,6 +40,8 @@ async def test_a_command_with_an_argument_asks_for_it(tmp_path: Path) -> None:
         await chosen(on, "/import")
         await on.until(lambda: isinstance(on.app.screen, ArgumentScreen), "the path is asked for")
         assert "take in a conversation" in on.screen_text()
+        dialog = on.app.screen.query_one(".dialog").region
+        assert abs(dialog.x - (on.app.size.width - dialog.right)) <= 1, "in the middle"
         on.app.screen.query_one(Input).value = str(path)
         await on.press("enter")
         await on.until(lambda: on.questions == ["from a file"])

@@ -10,9 +10,10 @@ import pytest
 
 from ds4tui.errors import ModelNotFound
 from ds4tui.tui.messages import Answer
+from ds4tui.tui.screens.models import ModelsScreen
 from tests.fakes import FakeAssistant
 from tests.tui.harness import Driver, running
-from tests.tui.scenes import LAST_ANSWER, NOW_S, STATS, FixedAgents, conversations
+from tests.tui.scenes import LAST_ANSWER, MODELS, NOW_S, STATS, FixedAgents, conversations
 from tests.tui.snapshots import VARIABLE, compare, is_stored, rendered
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -81,6 +82,14 @@ async def test_a_screen_looks_as_it_did(name: str, size: tuple[int, int]) -> Non
     async with shown(size) as on:
         await on.press(*keys)
         await looked_at(on, f"{name}-{size[0]}x{size[1]}", seen)
+
+
+@SIZES
+async def test_the_model_picker_looks_as_it_did(size: tuple[int, int]) -> None:
+    async with shown(size) as on:
+        info = on.app._slot.assistant.info  # type: ignore[union-attr]
+        on.app.push_screen(ModelsScreen(MODELS, info, 1_992))
+        await looked_at(on, f"models-{size[0]}x{size[1]}", "Type to find names")
 
 
 @SIZES
