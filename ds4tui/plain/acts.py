@@ -97,7 +97,8 @@ async def edit(host: PlainChat, text: str) -> None:
     place = _chosen_question(host, "Questions to ask anew, the newest first:")
     if place is not None:
         await host.branches.edit(place)
-        host.lines.say(f"{host.branches.editing}. Your next message is asked in its place.")
+        told = host.branches.editing.replace(" · ", ", ")
+        host.lines.say(f"{told}. Your next message is asked in its place.")
 
 
 async def fork(host: PlainChat, text: str) -> None:
