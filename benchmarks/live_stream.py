@@ -1,14 +1,16 @@
 """What a live stream keeps of its rate when a second client arrives with a long prompt.
 
     python benchmarks/live_stream.py [-m NAME] [--prompt-tokens 14000] [--live agent|person]
-                                     [--window 8] [--json]
+                                     [--window 8] [--windows N] [--json]
 
 One process holds the model, two sessions and the server; clients are processes of their own that
 only read and note when what came. A reply is streamed all the time. The second client asks for some
-seconds, hangs up for as many (what was evaluated stays), asks the same again, until it is answered:
-so windows with and without it take turns on the same machine, and each is compared with its
-neighbours. `prefill_alone_s` is of another prompt as long, with no stream. With `--live person` the
-stream is the app's own, at the engine, and the prompt an agent's over HTTP.
+seconds, hangs up for as many (what was evaluated stays), asks the same again, until it is answered
+or N times: so windows with and without it take turns on the same machine, and each is compared with
+its neighbours. A window begins when the request is at work. `token_ms` are medians between two
+tokens: of the tokens, then, and not of the chunks between some. Rates of the prefill are of what
+was evaluated; `prefill_alone` is of another prompt as long, with no stream. With `--live person`
+the stream is the app's own, at the engine, and the prompt an agent's over HTTP.
 """
 
 import argparse
@@ -163,28 +165,36 @@ class Bench:
         live.wait(BEGUN_TOKENS)
         return live
 
-    def measure(self, tokens: int, window_s: float) -> dict[str, Any]:
+    def measure(self, tokens: int, window_s: float, most: int) -> dict[str, Any]:
         alone_text, asked = self.prompt(tokens, "Alone.")
         text, _ = self.prompt(tokens, "Beside.")
         alone_s = self.prefill_alone_s(alone_text)
-        live, spent_s, pauses = self.fresh(None), 0.0, [0.0]
+        live, spent_s = self.fresh(None), 0.0
+        gaps: tuple[list[float], list[float]] = [], []  # of the stream: alone, beside
+        evaluated = self.assistant.stats.total_evaluated_tokens
         windows: list[tuple[float, float]] = []  # rates of the stream: alone, then beside
-        while True:
+        is_over = False
+        while not is_over:
             live = self.fresh(live)
             alone = _window(live, window_s)
-            began_s = time.monotonic()
             asking = self.http(text, 1)
+            _until(lambda: self.at_work() == 2, window_s)  # it has been started, and read
+            began_s = time.monotonic()
             answered = _until(lambda: bool(asking.times_s), window_s)  # noqa: B023
             ended_s = asking.times_s[0] if answered else time.monotonic()
             asking.stop()
             spent_s += ended_s - began_s
             windows.append((_rate(live, *alone), _rate(live, began_s, ended_s)))
-            pauses += _pauses(live, began_s, ended_s)
-            if answered:
-                windows.append((_rate(live, *_window(live, window_s)), 0.0))
-                break
+            gaps[0].extend(_gaps(live, *alone))
+            gaps[1].extend(_gaps(live, began_s, ended_s))
+            print(
+                "stream alone {:.1f}, beside {:.1f} tokens/s".format(*windows[-1]), file=sys.stderr
+            )
             _until(lambda: self.at_work() == 1, window_s)
+            is_over = answered or len(windows) == most
+        windows.append((_rate(live, *_window(live, window_s)), 0.0))
         self.settle(live)
+        evaluated = self.assistant.stats.total_evaluated_tokens - evaluated
         before, after = windows[:-1], windows[1:]
         kept = [2 * b[1] / (b[0] + a[0]) for b, a in zip(before, after, strict=True)]
         return {
@@ -194,10 +204,12 @@ class Bench:
             "stream_beside_tps": statistics.median(each[1] for each in before),
             "kept": statistics.median(kept),
             "kept_least": min(kept),
-            "longest_pause_ms": max(pauses) * 1e3,
-            "prefill_alone_s": alone_s,
-            "prefill_beside_s": spent_s,
-            "stretched": spent_s / alone_s,
+            "token_ms_alone": statistics.median(gaps[0]) * 1e3,
+            "token_ms_beside": statistics.median(gaps[1]) * 1e3,
+            "longest_pause_ms": max(gaps[1]) * 1e3,
+            "prefill_alone_tps": asked / alone_s,
+            "prefill_beside_tps": evaluated / spent_s,
+            "stretched": (asked / alone_s) / (evaluated / spent_s),
         }
 
     def at_work(self) -> int:
@@ -225,7 +237,7 @@ def _rate(live: Stream, began_s: float, ended_s: float) -> float:
     return len(_within(live, began_s, ended_s)) / (ended_s - began_s)
 
 
-def _pauses(live: Stream, began_s: float, ended_s: float) -> list[float]:
+def _gaps(live: Stream, began_s: float, ended_s: float) -> list[float]:
     return [after - before for before, after in pairwise(_within(live, began_s, ended_s))]
 
 
@@ -235,6 +247,7 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=14_000)
     parser.add_argument("--live", choices=("agent", "person"), default="agent")
     parser.add_argument("--window", type=float, default=8.0, help="seconds (8)")
+    parser.add_argument("--windows", type=int, default=0, help="so many at most (0: all it takes)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     settings = replace(load_settings({"model": args.model}), kv_disk="off", sessions=2)
@@ -244,7 +257,7 @@ def main() -> None:
     try:
         bench = Bench(assistant, server.port, args.live)
         tokens = min(args.prompt_tokens, assistant.info.context_tokens - ROOM_TOKENS)
-        measured = bench.measure(tokens, args.window)
+        measured = bench.measure(tokens, args.window, args.windows)
     finally:
         server.stop()
         assistant.close()

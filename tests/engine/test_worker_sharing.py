@@ -101,7 +101,7 @@ def test_its_chunks_are_small_and_it_is_told_why(shared: Shared) -> None:
     progress = later.of_type(PrefillProgress)
     chunks = {after.done - before.done for before, after in pairwise(progress)}
     assert max(chunks) == 64
-    words = "prefill is given 20 % of the time while 1 reply is written"
+    words = "prefill is given 15 % of the time while 1 reply is written"
     assert {p.slowed for p in progress[:-1]} == {words}
     assert progress[-1].slowed == ""  # it is over
 
