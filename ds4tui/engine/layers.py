@@ -4,6 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -16,6 +17,7 @@ from ds4tui.engine.holding import is_experts, requantised_groups
 from ds4tui.engine.repack import Groups
 from ds4tui.engine.requantise import RequantiseError, requantised
 from ds4tui.engine.weights import Weight, WeightLoader
+from ds4tui.errors import GGUFError
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.linear import Linear, QuantisedMatrix
 from ds4tui.kernels.policy import LoadedWeightsPolicy
@@ -25,6 +27,13 @@ Order = npt.NDArray[np.int64]
 LookUp = Callable[[Order], npt.NDArray[np.float32]]  # of row numbers [N]: [N, columns]
 
 log = logging.getLogger(__name__)
+
+WHOLE_NUMBERS: dict[GGMLQuantizationType, np.dtype[Any]] = {
+    GGMLQuantizationType.I8: np.dtype("i1"),
+    GGMLQuantizationType.I16: np.dtype("<i2"),
+    GGMLQuantizationType.I32: np.dtype("<i4"),
+    GGMLQuantizationType.I64: np.dtype("<i8"),
+}
 
 
 class LayerLoader:
@@ -103,6 +112,31 @@ class LayerLoader:
         if self._path.experts is not None and is_experts(source.info):
             self._copied_bytes += stack.nbytes
         return stack
+
+    def groups(self, name: str, count: int, out: int, columns: int) -> Stack:
+        """The products with `count` matrices [out, columns] whose rows stand one behind the other
+        in tensor `name`.weight."""
+        self._weights.take(f"{name}.weight", (count * out, columns))
+        self._gguf.require_values(f"{name}.weight")
+        weight = Weight(self._gguf, f"{name}.weight", groups=count)
+        source = MatrixSource(self._gguf, weight, self._path.policy, self._note)
+        stack = self._path.stack(source, of_experts=False)
+        self._count(stack)
+        return stack
+
+    def whole_numbers(self, name: str, rows: int, columns: int) -> npt.NDArray[np.integer]:
+        """Tensor `name` [rows, columns] of a whole-number type. Raises GGUFError for another."""
+        weight = self._weights.take(name, (rows, columns))
+        kind = WHOLE_NUMBERS.get(weight.ggml_type)
+        if kind is None:
+            raise GGUFError(
+                f"{self._gguf.path.name}: the tensor {name} is of type {weight.ggml_type.name}, "
+                "not of whole numbers.",
+                "Get another conversion of this model.",
+            )
+        table = np.array(weight.blocks().view(kind))
+        self._vector_bytes += table.nbytes
+        return table
 
     def vector(self, name: str, size: int, order: Order | None = None) -> mx.array:
         """Tensor `name` as float32 [size], brought to `order`."""

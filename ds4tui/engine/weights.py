@@ -32,12 +32,15 @@ Floats = npt.NDArray[np.float32]
 
 
 class Weight:
-    """A tensor of a file, or of several matrices along a first axis the one `at` a place. Making
-    a form of it reads the map and keeps nothing here."""
+    """A tensor of a file, or of several matrices along a first axis the one `at` a place, or of a
+    matrix its rows in so many `groups`, a matrix each. Making a form of it reads the map and keeps
+    nothing here."""
 
-    def __init__(self, gguf: GGUFFile, name: str, at: int | None = None) -> None:
+    def __init__(
+        self, gguf: GGUFFile, name: str, at: int | None = None, groups: int | None = None
+    ) -> None:
         """Raises GGUFError if the file has no such tensor."""
-        self._gguf, self._at = gguf, at
+        self._gguf, self._at, self._groups = gguf, at, groups
         self.info: TensorInfo = gguf.tensor(name)
 
     @property
@@ -47,6 +50,9 @@ class Weight:
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows first: a matrix of y = W x is (out, in)."""
+        if self._groups is not None:
+            rows, *columns = self.info.shape
+            return self._groups, rows // self._groups, *columns
         return self.info.shape if self._at is None else self.info.shape[1:]
 
     @property
@@ -56,11 +62,18 @@ class Weight:
     def blocks(self) -> Bytes:
         """The file's bytes: a read-only view of the map, [.., out, bytes of a row]."""
         raw = self._gguf.raw(self.name)
+        if self._groups is not None:
+            return raw.reshape(*self.shape[:2], -1)
         return raw if self._at is None else raw[self._at]
 
     def host_rows(self, rows: slice) -> Floats:
         """Some rows of a matrix (the first axis of two or more) as float32, a new array."""
-        return self._gguf.dequantised(self.name, rows, self._at)
+        if self._groups is None:
+            return self._gguf.dequantised(self.name, rows, self._at)
+        _, each, columns = self.shape
+        start, stop, _ = rows.indices(self._groups)
+        held = self._gguf.dequantised(self.name, slice(start * each, stop * each))
+        return held.reshape(-1, each, columns)
 
     def dense(self, dtype: mx.Dtype = mx.float32) -> mx.array:
         """The values as an array of the device, of the tensor's shape, rounded to `dtype`."""

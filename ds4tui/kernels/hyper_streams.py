@@ -80,6 +80,23 @@ class HyperConnection:
         return comb
 
 
+@dataclass(frozen=True, slots=True)
+class HyperHead:
+    """What stands behind the last part of DeepSeek V4: Σ_i pre_i x_i, and a norm. function
+    [n, n * width], held in float32; scale [1]; base [n]; norm [width]."""
+
+    function: Linear
+    scale: mx.array
+    base: mx.array
+    norm: mx.array
+
+    def __call__(self, streams: mx.array, shape: HyperShape) -> mx.array:
+        flat = streams.reshape(streams.shape[0], -1)
+        mixes = self.function(mx.fast.rms_norm(flat, None, shape.norm_epsilon))
+        pre = mx.sigmoid(mixes * self.scale + self.base) + shape.sum_epsilon
+        return rms_norm((pre[:, :, None] * streams).sum(axis=1), self.norm, shape.norm_epsilon)
+
+
 def mixed(comb: mx.array, streams: mx.array) -> mx.array:
     """Σ_j comb_jk x_j of each row, as sums: MLX's products on CUDA keep 10 bits."""
     return (comb[..., None] * streams[:, :, None]).sum(axis=1)

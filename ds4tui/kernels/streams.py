@@ -96,6 +96,30 @@ class StreamBlock:
         return connection.written(streams, known, feed_forward(n.astype(self._dtype)))
 
 
+class KnowsTokens(Protocol):
+    """What chooses by the rows' tokens: ids int64 [T], told before each step."""
+
+    ids: npt.NDArray[np.int64] | None
+
+
+class TokenBlock(StreamBlock):
+    """One whose experts are chosen by tokens."""
+
+    def __init__(
+        self,
+        mixing: tuple[Connection, Mixer],
+        feeding: tuple[Connection, FeedForward],
+        dtype: mx.Dtype,
+        by_token: KnowsTokens,
+    ) -> None:
+        super().__init__(mixing, feeding, dtype)
+        self._by_token = by_token
+
+    def __call__(self, streams: mx.array, layer: Any, step: Step) -> mx.array:
+        self._by_token.ids = step.ids
+        return super().__call__(streams, layer, step)
+
+
 class NGramPart:
     """N-grams, which are added to the streams in front of a block."""
 

@@ -24,7 +24,8 @@ GLOBAL_EVERY = 6  # of a gemma3's layers sees all rows, as engine/models/gemma3.
 # The keys of engine/models/registry.py's FAMILIES, without importing MLX.
 ARCHITECTURES = frozenset(
     "llama qwen2 qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe "
-    "gemma3 qwen3next qwen35 qwen35moe qwen4exp glm5-next deepseek2 deepseek32 glm-dsa".split()
+    "gemma3 qwen3next qwen35 qwen35moe qwen4exp glm5-next deepseek2 deepseek32 "
+    "deepseek4 glm-dsa".split()
 )
 OTHER_NAMES = {"glm5next": "glm5-next"}  # as there
 INDEXED_LATENTS = ("deepseek32", "glm-dsa")  # engine/models/latent.py
@@ -99,6 +100,8 @@ def _row_values(gguf: "GGUFFile") -> int:
     """Numbers in the keys and values of one row of one layer, or in its latent row."""
     if _is_glm5_next(gguf):
         return _number(gguf, ".attention.kv_lora_rank")
+    if gguf.architecture == "deepseek4":
+        return _with_pools(gguf)
     if gguf.architecture in LATENTS:
         return _number(gguf, ".attention.kv_lora_rank") + _number(gguf, ".rope.dimension_count")
     width, heads = _number(gguf, ".embedding_length"), _number(gguf, ".attention.head_count")
@@ -106,6 +109,22 @@ def _row_values(gguf: "GGUFFile") -> int:
     key = _number(gguf, ".attention.key_length") or (width // heads if heads else 0)
     value = _number(gguf, ".attention.value_length") or key
     return kv_heads * (key + value)
+
+
+def _with_pools(gguf: "GGUFFile") -> int:
+    """Of a block of DeepSeek V4, on average (engine/models/deepseek4.py): rows, what pools are made
+    of, and pools."""
+    ratios: Any = gguf.metadata.get("deepseek4.attention.compress_ratios")
+    blocks = _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers")
+    if not hasattr(ratios, "dtype") or blocks < 1:
+        return 0
+    size, key = (_number(gguf, f".attention.{n}key_length") for n in ("", "indexer."))
+    of_ratio = {
+        0: size,
+        128: 3 * size + size // 128,
+        4: size + 4 * (size + key) + (size + key) // 4,
+    }
+    return sum(of_ratio.get(int(ratio), 0) for ratio in ratios[:blocks]) // blocks
 
 
 def _is_glm5_next(gguf: "GGUFFile") -> bool:

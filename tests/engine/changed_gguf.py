@@ -25,9 +25,12 @@ def changed(
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, architecture)
     _write_keys(writer, reader, {f"{architecture}.{key}": v for key, v in (keys or {}).items()})
-    held = {t.name: np.asarray(t.data, np.float32) for t in reader.tensors}
+    held = {t.name: _plain(np.asarray(t.data)) for t in reader.tensors}
     for tensor_name, values in (held | (tensors or {})).items():
         if values is None:
+            continue
+        if values.dtype.kind == "i":  # a table of whole numbers
+            writer.add_tensor(tensor_name, values)
             continue
         kind = matrices if values.ndim > 1 and values.shape[-1] % 32 == 0 else F32
         writer.add_tensor(tensor_name, gguf.quants.quantize(values, kind), raw_dtype=kind)
@@ -36,6 +39,10 @@ def changed(
     writer.write_tensors_to_file()
     writer.close()
     return GGUFFile.open(path)
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    return values if values.dtype.kind == "i" else values.astype(np.float32)
 
 
 def _write_keys(writer: gguf.GGUFWriter, reader: gguf.GGUFReader, keys: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ HELD = Path(__file__).with_name("numerics.json")
 FAMILIES = (
     "deepseek2",
     "deepseek32",
+    "deepseek4",
     "gemma3",
     "glm-dsa",
     "llama",

@@ -93,7 +93,7 @@ def test_quantised_matrices_are_held_as_they_are(
     assert half.weights_bytes < tensor_bytes(name) / 2
 
 
-INDEXED_ROWS = ("deepseek32", "glm-dsa")
+INDEXED_ROWS = ("deepseek32", "deepseek4", "glm-dsa")
 BLOCK = "1.attn_norm.weight 1.attn_q.weight 1.attn_output.weight 1.ffn_norm.weight "
 EXPERTS = (
     " 1.ffn_gate_inp.weight 1.ffn_gate_exps.weight 1.ffn_up_exps.weight 1.ffn_down_exps.weight"
@@ -131,6 +131,15 @@ INDEXED = (
     " 1.indexer.attn_k.weight 1.indexer.attn_q_b.weight 1.indexer.proj.weight "
     "1.indexer.k_norm.weight 1.indexer.k_norm.bias"
 )
+POOLED = (
+    "1.hc_attn_fn.weight 1.hc_ffn_base.weight 1.attn_norm.weight 1.attn_sinks.weight "
+    "1.attn_q_a.weight 1.attn_q_b.weight 1.attn_kv.weight 1.attn_kv_a_norm.weight "
+    "1.attn_output_a.weight 1.attn_output_b.weight 1.ffn_up_shexp.weight 1.exp_probs_b.bias "
+    "0.ffn_gate_tid2eid.weight 2.attn_compressor_kv.weight 2.attn_compressor_gate.weight "
+    "2.attn_compressor_ape.weight 2.attn_compressor_norm.weight 2.indexer_compressor_kv.weight "
+    "2.indexer_compressor_norm.weight 2.indexer.attn_q_b.weight 2.indexer.proj.weight "
+    "3.attn_compressor_ape.weight"
+)
 TENSORS = {
     "llama": BLOCK + "1.ffn_up.weight",
     "qwen2": BLOCK + "1.ffn_up.weight",
@@ -146,6 +155,7 @@ TENSORS = {
     "qwen4exp": STREAMS + EXPERTS + SHARED,
     "glm5-next": KDA + EXPERTS,
     "deepseek2": LATENT + EXPERTS,
+    "deepseek4": POOLED + EXPERTS,
     "deepseek32": LATENT + EXPERTS + INDEXED,
     "glm-dsa": LATENT + EXPERTS + INDEXED,
 }

@@ -1,7 +1,10 @@
 """What reads the feed-forward of a block: one for all rows, or experts that a router chooses."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+
+import numpy as np
 
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
@@ -51,3 +54,14 @@ def experts_and_shared(gguf: GGUFFile) -> ReadExperts:
         )
 
     return read
+
+
+def limit(gguf: GGUFFile, of: str, i: int) -> float | None:
+    """Of what a feed-forward lets through: a number, or one a block; None for none. Files that
+    tell it of experts only mean the shared one, too."""
+    held = gguf.metadata.get(f"{gguf.architecture}.swiglu_clamp_{of}")
+    if held is None:
+        return limit(gguf, "exp", i) if of == "shexp" else None
+    limits = np.atleast_1d(np.asarray(held, np.float64))
+    of_block = float(limits[min(i, len(limits) - 1)]) if limits.size else 0.0
+    return of_block if 0 < of_block < math.inf else None

@@ -18,8 +18,9 @@ import numpy as np
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import gated
-from ds4tui.engine.models.feed_forwards import ReadExperts, ReadFeedForward, dense, experts
+from ds4tui.engine.models.feed_forwards import ReadExperts, ReadFeedForward, dense, experts, limit
 from ds4tui.engine.models.hybrid import next_token_blocks
+from ds4tui.engine.models.hyper import hyper_connection, hyper_shape
 from ds4tui.engine.models.keys import block_count, count, impossible, not_read, positive
 from ds4tui.engine.models.streams import (
     CHANNEL_RULES,
@@ -32,7 +33,7 @@ from ds4tui.engine.models.streams import (
 from ds4tui.kernels.block import rms_norm
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.feed_forward import ExpertsWeights, feed_forward
-from ds4tui.kernels.hyper_streams import HyperConnection, HyperShape, HyperWeights
+from ds4tui.kernels.hyper_streams import HyperShape
 from ds4tui.kernels.indexed_attention import IndexShape
 from ds4tui.kernels.kda import KdaMixing, KdaShape, KdaWeights
 from ds4tui.kernels.linear import Linear
@@ -49,7 +50,7 @@ ReadMixer = Callable[[LayerLoader, ComputePath, str], Mixer]
 
 def glm5_next(gguf: GGUFFile) -> StreamConfig:
     """Raises GGUFError for missing or impossible keys, and for variants that are not read."""
-    blocks, hyper = block_count(gguf) - next_token_blocks(gguf), _hyper_shape(gguf)
+    blocks, hyper = block_count(gguf) - next_token_blocks(gguf), hyper_shape(gguf)
     kda, latents = _kda(gguf), _latents(gguf)
     dense = gguf.key(".leading_dense_block_count", int, 0)
     parts = []
@@ -91,33 +92,14 @@ def _recurrent(gguf: GGUFFile, blocks: int) -> list[bool]:
 def _block(
     gguf: GGUFFile, i: int, shape: HyperShape, mixer: ReadMixer, feeding: ReadFeedForward
 ) -> Callable[[LayerLoader, ComputePath], StreamPart]:
-    width, at = count(gguf, ".embedding_length"), f"blk.{i}."
-    mixes = (2 + shape.streams) * shape.streams
-
-    def connection(loader: LayerLoader, name: str, norm: str) -> HyperConnection:
-        weights = HyperWeights(
-            function=loader.exact_matrix(f"{at}{name}_fn", mixes, shape.streams * width),
-            scale=loader.vector(f"{at}{name}_scale.weight", 3),
-            base=loader.vector(f"{at}{name}_base.weight", mixes),
-            norm=loader.vector(f"{at}{norm}.weight", width),
-        )
-        return HyperConnection(weights, shape)
+    at, connect = f"blk.{i}.", partial(hyper_connection, gguf, shape)
 
     def read(loader: LayerLoader, path: ComputePath) -> StreamPart:
-        mixing = connection(loader, "hc_attn", "attn_norm"), mixer(loader, path, at)
-        fed = connection(loader, "hc_ffn", "ffn_norm"), feed_forward(feeding(loader, at))
+        mixing = connect(loader, at + "hc_attn", at + "attn_norm"), mixer(loader, path, at)
+        fed = connect(loader, at + "hc_ffn", at + "ffn_norm"), feed_forward(feeding(loader, at))
         return StreamBlock(mixing, fed, path.activations)
 
     return read
-
-
-def _hyper_shape(gguf: GGUFFile) -> HyperShape:
-    return HyperShape(
-        streams=count(gguf, ".hyper_connection.count"),
-        rounds=count(gguf, ".hyper_connection.sinkhorn_iterations"),
-        sum_epsilon=positive(gguf, ".hyper_connection.epsilon"),
-        norm_epsilon=positive(gguf, ".attention.layer_norm_rms_epsilon"),
-    )
 
 
 # -- what sees other rows ----------------------------------------------------------------------
@@ -244,8 +226,8 @@ def _pools(
 
 
 def _dense(gguf: GGUFFile, i: int) -> ReadFeedForward:
-    read_dense, limit = dense(gguf), _limit(gguf, "shexp", i)
-    return lambda loader, at: replace(read_dense(loader, at), limit=limit)
+    read_dense, most = dense(gguf), limit(gguf, "shexp", i)
+    return lambda loader, at: replace(read_dense(loader, at), limit=most)
 
 
 def _experts(gguf: GGUFFile, i: int) -> ReadExperts:
@@ -258,9 +240,9 @@ def _experts(gguf: GGUFFile, i: int) -> ReadExperts:
         of_all = gated(loader, at, width, shared, suffix="_shexp")
         return replace(
             read_experts(loader, at),
-            shared=replace(of_all, limit=_limit(gguf, "shexp", i)),
+            shared=replace(of_all, limit=limit(gguf, "shexp", i)),
             route=routing(loader.vector(at + "exp_probs_b.bias", number)),
-            limit=_limit(gguf, "exp", i),
+            limit=limit(gguf, "exp", i),
         )
 
     return read
@@ -282,14 +264,3 @@ def _routing(gguf: GGUFFile, number: int, used: int) -> Callable[[mx.array], Sig
         groups=groups,
         groups_used=groups_used,
     )
-
-
-def _limit(gguf: GGUFFile, of: str, i: int) -> float | None:
-    """Of what a feed-forward lets through: a number, or one a block; None for none. Files that
-    tell it of experts only mean the shared one, too."""
-    held = gguf.metadata.get(f"{gguf.architecture}.swiglu_clamp_{of}")
-    if held is None:
-        return _limit(gguf, "exp", i) if of == "shexp" else None
-    limits = np.atleast_1d(np.asarray(held, np.float64))
-    limit = float(limits[min(i, len(limits) - 1)]) if limits.size else 0.0
-    return limit if 0 < limit < math.inf else None

@@ -12,6 +12,7 @@ from ds4tui.engine import device_memory
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.holding import required_bytes
 from ds4tui.engine.models.decoder import DecoderModel
+from ds4tui.engine.models.deepseek4 import deepseek4
 from ds4tui.engine.models.gemma3 import gemma3
 from ds4tui.engine.models.glm5_next import glm5_next
 from ds4tui.engine.models.latent import latent
@@ -106,6 +107,7 @@ FAMILIES = {
     "qwen35moe": Family(qwen35moe, DecoderModel),
     "deepseek2": Family(latent, StreamModel),
     "deepseek32": Family(latent, StreamModel),
+    "deepseek4": Family(deepseek4, StreamModel),
     "glm-dsa": Family(latent, StreamModel),
     "glm5-next": Family(glm5_next, StreamModel),
     "qwen4exp": Family(qwen4exp, StreamModel),

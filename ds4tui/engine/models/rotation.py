@@ -34,12 +34,12 @@ class Rotation:
     axes: npt.NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, gguf: GGUFFile, key_size: int) -> "Rotation":
+    def of(cls, gguf: GGUFFile, key_size: int, base_key: str = ".rope.freq_base") -> "Rotation":
         """As the file's keys have it. Raises GGUFError for a scaling that is not read."""
         rotary = rotary_values(gguf)
         if rotary > key_size:
             raise impossible(gguf, f"{rotary} rotary values do not fit heads of {key_size}.")
-        base = positive(gguf, ".rope.freq_base", 10_000.0)
+        base = positive(gguf, base_key, 10_000.0)
         plain = cls.plain(base, rotary)
         kind = gguf.key(".rope.scaling.type", str, "linear")
         if kind == "yarn":

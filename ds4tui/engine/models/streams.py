@@ -80,16 +80,17 @@ class NGramKept:
 @dataclass(frozen=True, slots=True)
 class IndexedKept:
     """Rows of so many `values` and of `whole_numbers` of 4 bytes, in `arrays` kinds; and pools of
-    `size` rows, of `pool_values` each."""
+    `size` rows, of `pool_values` each, which may need the rows of the one before (`overlaps`)."""
 
     arrays: int
     values: int
     whole_numbers: int
     size: int
     pool_values: int
+    overlaps: bool = False
 
     def layer(self) -> LayerState:
-        return IndexedLayer(self.arrays, self.size)
+        return IndexedLayer(self.arrays, self.size, self.overlaps)
 
     def growing_bytes(self, tokens: int, size: int) -> int:
         row = self.values * size + self.whole_numbers * 4
