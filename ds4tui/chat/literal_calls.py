@@ -54,7 +54,6 @@ PYTHON = Literals("", "(", "=", ('"""', "'''", '"', "'"))
 class _At(Enum):
     HEAD = auto()
     FIRST = auto()  # an item, or the end of what is open
-    ITEM = auto()
     ASSIGNS = auto()
     VALUE = auto()
     NEXT = auto()  # a comma, or the end of what is open
