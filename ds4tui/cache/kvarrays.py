@@ -52,13 +52,45 @@ def _along(array: Array, axis: int, start: int, end: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
+class Pooled:
+    """Of which positions [start, end) rows are that stand for `size` positions each. Such a row
+    belongs to the last of its positions: what is not whole has none yet."""
+
+    size: int
+    start: int
+    end: int
+
+    @property
+    def positions(self) -> int:
+        return self.end - self.start
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return self.end // self.size - self.start // self.size
+
+    def part(self, start: int, end: int) -> "Pooled":
+        """Positions `start` to `end` of these."""
+        return Pooled(self.size, self.start + start, self.start + end)
+
+    def rows_of(self, start: int, end: int) -> tuple[int, int]:
+        """From which row to which those of positions `start` to `end` of these lie."""
+        before = self.start // self.size
+        return (
+            (self.start + start) // self.size - before,
+            (self.start + end) // self.size - before,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class HostRows:
     """Rows of consecutive positions of one layer: in each of `arrays` they lie along its axis of
-    `axes`. `dtypes` are the names of what the arrays hold."""
+    `axes`. `dtypes` are the names of what the arrays hold. `pooled`: None for a row a position."""
 
     arrays: tuple[Array, ...]
     axes: tuple[int, ...]
     dtypes: tuple[str, ...]
+    pooled: Pooled | None = None
 
     @classmethod
     def of(cls, *arrays: Array, axes: tuple[int, ...]) -> "HostRows":
@@ -67,6 +99,9 @@ class HostRows:
 
     @property
     def count(self) -> int:
+        """Positions."""
+        if self.pooled is not None:
+            return self.pooled.positions
         return int(self.arrays[0].shape[self.axes[0]]) if self.arrays else 0
 
     @property
@@ -74,12 +109,15 @@ class HostRows:
         return sum(int(array.nbytes) for array in self.arrays)
 
     def part(self, start: int, end: int) -> "HostRows":
-        """Rows `start` to `end` of these, as views. ValueError if they are not all there."""
+        """Those of positions `start` to `end` of these, as views. ValueError if they are not all
+        there."""
         if not 0 <= start <= end <= self.count:
             raise ValueError(f"There are no rows {start} to {end} among {self.count}.")
+        pooled = None if self.pooled is None else self.pooled.part(start, end)
+        low, high = (start, end) if self.pooled is None else self.pooled.rows_of(start, end)
         pairs = zip(self.arrays, self.axes, strict=True)
-        views = tuple(_along(array, axis, start, end) for array, axis in pairs)
-        return HostRows(views, self.axes, self.dtypes)
+        views = tuple(_along(array, axis, low, high) for array, axis in pairs)
+        return HostRows(views, self.axes, self.dtypes, pooled)
 
 
 @dataclass(frozen=True, slots=True)

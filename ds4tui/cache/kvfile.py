@@ -32,6 +32,7 @@ from ds4tui.cache.kvarrays import (
     HostRoom,
     HostRows,
     HostSnapshot,
+    Pooled,
     dtype_name,
 )
 from ds4tui.cache.kvformat import (
@@ -74,8 +75,10 @@ def record_parts(record: HostPage | HostSnapshot) -> tuple[list[ArrayPlace], lis
         if held is None:
             continue
         axes = held.axes if isinstance(held, HostRows) else (None,) * len(held.arrays)
+        pooled = held.pooled if isinstance(held, HostRows) else None
+        pool = 1 if pooled is None else pooled.size
         for array, axis, dtype in zip(held.arrays, axes, held.dtypes, strict=True):
-            found.append((ArrayPlace(layer, dtype, array.shape, axis, 0), array))
+            found.append((ArrayPlace(layer, dtype, array.shape, axis, 0, pool), array))
     logits = record.logits if isinstance(record, HostSnapshot) else None
     if logits is not None:
         found.append((ArrayPlace(LOGITS, dtype_name(logits), logits.shape, None, 0), logits))
@@ -208,7 +211,7 @@ class RecordFile:
         arrays = self._arrays(0, len(head.arrays))
         layers = self._by_layer(arrays)
         rows = tuple(
-            _host_rows(layers[layer]) if layer in layers else None
+            _host_rows(head, layers[layer]) if layer in layers else None
             for layer in range(head.layer_count)
         )
         return HostPage(head.start, head.end, rows)
@@ -220,7 +223,7 @@ class RecordFile:
         if not mine:
             return None
         arrays = self._arrays(mine[0], mine[-1] + 1)
-        return _host_rows([pair for pair in arrays if pair[0].layer == layer])
+        return _host_rows(self.head, [pair for pair in arrays if pair[0].layer == layer])
 
     def layer_into(self, layer: int, rooms: Sequence[HostRoom]) -> None:
         """Read the rows of one layer straight to where they shall lie, one room an array, and
@@ -394,9 +397,16 @@ def _array(buffer: _Bytes, start: int, place: ArrayPlace) -> Array:
     return stored.view(DTYPES[place.dtype]).reshape(place.shape)
 
 
-def _host_rows(arrays: Sequence[tuple[ArrayPlace, Array]]) -> HostRows:
+def _host_rows(head: RecordHead, arrays: Sequence[tuple[ArrayPlace, Array]]) -> HostRows:
+    """Raises CorruptRecord for rows of one layer that stand for different numbers of positions."""
     axes = tuple(place.row_axis for place, _ in arrays if place.row_axis is not None)
-    return HostRows(tuple(a for _, a in arrays), axes, tuple(p.dtype for p, _ in arrays))
+    pools = {place.pool for place, _ in arrays}
+    if len(pools) > 1:
+        raise CorruptRecord("foreign", f"It has rows of {sorted(pools)} positions in one layer.")
+    pool = pools.pop() if pools else 1
+    pooled = Pooled(pool, head.start, head.end) if pool > 1 else None
+    dtypes = tuple(place.dtype for place, _ in arrays)
+    return HostRows(tuple(a for _, a in arrays), axes, dtypes, pooled)
 
 
 def _host_bounded(arrays: Sequence[tuple[ArrayPlace, Array]]) -> HostBounded:

@@ -29,7 +29,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import xxhash
 
-from ds4tui.cache.kvarrays import DTYPES
+from ds4tui.cache.kvarrays import DTYPES, Pooled
 from ds4tui.cache.timeline import Ids, ImageSpan, Timeline
 from ds4tui.errors import StoreError
 
@@ -71,14 +71,16 @@ class CorruptRecord(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlace:
-    """One array. `row_axis` is the axis along which positions lie; None in a snapshot. The
-    xxh3_64 is of its bytes with their padding. Where it lies follows from those before it."""
+    """One array. `row_axis` is the axis along which positions lie; None in a snapshot. A row
+    stands for `pool` positions, and belongs to the last of them. The xxh3_64 is of its bytes with
+    their padding. Where it lies follows from those before it."""
 
     layer: int
     dtype: str
     shape: tuple[int, ...]
     row_axis: int | None
     checksum: int
+    pool: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -180,9 +182,7 @@ def _text(head: RecordHead) -> bytes:
         "end": head.end,
         "spans": [[s.start, s.rows, s.fingerprint.hex(), list(s.token_ids)] for s in head.spans],
         "layers": head.layer_count,
-        "arrays": [
-            [a.layer, a.dtype, list(a.shape), a.row_axis, f"{a.checksum:016x}"] for a in head.arrays
-        ],
+        "arrays": [_place_fields(array) for array in head.arrays],
         "created_at": head.created_at,
         "recompute_ms": head.recompute_ms,
         "stem": head.stem,
@@ -191,6 +191,13 @@ def _text(head: RecordHead) -> bytes:
         "what": head.what,
     }
     return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
+def _place_fields(array: ArrayPlace) -> list[Any]:
+    """What a row stands for is told where it is not one position."""
+    shape, checksum = list(array.shape), f"{array.checksum:016x}"
+    fields = [array.layer, array.dtype, shape, array.row_axis, checksum]
+    return fields if array.pool == 1 else [*fields, array.pool]
 
 
 def _checksum(fixed: bytes, rest: bytes) -> int:
@@ -286,8 +293,10 @@ def _check_head(head: RecordHead) -> None:
         axis = array.row_axis
         if (axis is None) is (head.kind == "page") or (array.layer == LOGITS and axis is not None):
             raise ValueError("an array that has no place in such a record")
-        if axis is not None and array.shape[axis] != rows:
-            raise ValueError(f"{array.shape[axis]} rows for {rows} positions")
+        if axis is None:
+            continue
+        if array.shape[axis] != Pooled(array.pool, head.start, head.end).count:
+            raise ValueError(f"{array.shape[axis]} rows of {array.pool} for {rows} positions")
 
 
 def _moved(span: ImageSpan, by: int) -> ImageSpan:
@@ -303,7 +312,10 @@ def _span(fields: Any) -> ImageSpan:
 
 
 def _place(fields: Any, layer_count: int) -> ArrayPlace:
-    layer, dtype, shape, row_axis, checksum = fields
+    layer, dtype, shape, row_axis, checksum, *told = fields
+    pool = _count(told[0]) if told else 1
+    if len(told) > 1 or not pool or (pool > 1 and row_axis is None):
+        raise ValueError(f"rows of {told} positions")
     if type(layer) is not int or not LOGITS <= layer < layer_count:
         raise ValueError(f"an array of layer {layer}")
     if _string(dtype) not in DTYPES:
@@ -313,7 +325,7 @@ def _place(fields: Any, layer_count: int) -> ArrayPlace:
         raise ValueError("an array that is too large")
     if row_axis is not None and _count(row_axis) >= len(sizes):
         raise ValueError(f"rows along axis {row_axis} of {len(sizes)}")
-    return ArrayPlace(layer, dtype, sizes, row_axis, int(_string(checksum), 16))
+    return ArrayPlace(layer, dtype, sizes, row_axis, int(_string(checksum), 16), pool)
 
 
 def _count(value: Any) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ds4tui.cache.kvarrays import HostPage, HostRows
+from ds4tui.cache.kvarrays import HostPage, HostRows, Pooled
 from ds4tui.cache.kvbooks import Entry
 from ds4tui.cache.kvfile import record_parts
 from ds4tui.cache.kvformat import PAGE_POSITIONS_MAX, RecordHead
@@ -132,11 +132,13 @@ def _joined(parts: Sequence[HostRows | None]) -> HostRows | None:
     rows = [part for part in parts if part is not None]
     if not rows:
         return None
-    alike = {(part.axes, part.dtypes, len(part.arrays)) for part in rows}
+    pools = [part.pooled for part in rows if part.pooled is not None]
+    alike = {(p.axes, p.dtypes, len(p.arrays), p.pooled and p.pooled.size) for p in rows}
     if len(rows) != len(parts) or len(alike) != 1:
         raise ValueError("pages of other layers cannot become one")
     arrays = tuple(
         np.concatenate([part.arrays[i] for part in rows], axis=axis)
         for i, axis in enumerate(rows[0].axes)
     )
-    return HostRows(arrays, rows[0].axes, rows[0].dtypes)
+    pooled = Pooled(pools[0].size, pools[0].start, pools[-1].end) if pools else None
+    return HostRows(arrays, rows[0].axes, rows[0].dtypes, pooled)

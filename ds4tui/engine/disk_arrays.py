@@ -35,7 +35,7 @@ def is_on_device(layer: LayerState) -> bool:
 def host_rows(rows: LayerRows) -> HostRows:
     """Copies. ValueError for a dtype that no record can hold."""
     arrays, names = _host_arrays(rows.arrays)
-    return HostRows(arrays, rows.axes, names)
+    return HostRows(arrays, rows.axes, names, rows.pooled)
 
 
 def host_bounded(bounded: LayerBounded) -> HostBounded:
@@ -51,7 +51,8 @@ def host_snapshot(bounded: BoundedState) -> HostSnapshot:
 
 def layer_rows(rows: HostRows, on_device: bool) -> LayerRows:
     """In the form that a layer works with, to be copied at once: on a host they are views."""
-    return LayerRows(_layer_arrays(rows.arrays, rows.dtypes, on_device), rows.axes)
+    arrays = _layer_arrays(rows.arrays, rows.dtypes, on_device)
+    return LayerRows(arrays, rows.axes, rows.pooled)
 
 
 def bounded_state(snapshot: HostSnapshot, layers: Sequence[LayerState]) -> BoundedState:

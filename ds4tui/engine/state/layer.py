@@ -12,18 +12,25 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
+from ds4tui.cache.kvarrays import Pooled
+
 Array = Any  # mx.array or a NumPy array
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRows:
-    """Rows of consecutive positions: in each of `arrays` they lie along its axis of `axes`."""
+    """Rows of consecutive positions: in each of `arrays` they lie along its axis of `axes`.
+    `pooled`: None for a row a position."""
 
     arrays: tuple[Array, ...]
     axes: tuple[int, ...]
+    pooled: Pooled | None = None
 
     @property
     def count(self) -> int:
+        """Positions."""
+        if self.pooled is not None:
+            return self.pooled.positions
         return int(self.arrays[0].shape[self.axes[0]]) if self.arrays else 0
 
     @property
@@ -33,14 +40,17 @@ class LayerRows:
     def copied(self) -> "LayerRows":
         """The same rows in memory of their own, computed on return."""
         pairs = zip(self.arrays, self.axes, strict=True)
-        return LayerRows(own_copies(pairs), self.axes)
+        return LayerRows(own_copies(pairs), self.axes, self.pooled)
 
     def part(self, start: int, end: int) -> "LayerRows":
-        """Rows `start` to `end` of these, as views. ValueError if they are not all there."""
+        """Those of positions `start` to `end` of these, as views. ValueError if they are not all
+        there."""
         if not 0 <= start <= end <= self.count:
             raise ValueError(f"There are no rows {start} to {end} among {self.count}.")
+        pooled = None if self.pooled is None else self.pooled.part(start, end)
+        low, high = (start, end) if self.pooled is None else self.pooled.rows_of(start, end)
         pairs = zip(self.arrays, self.axes, strict=True)
-        return LayerRows(tuple(along(a, axis, start, end) for a, axis in pairs), self.axes)
+        return LayerRows(tuple(along(a, axis, low, high) for a, axis in pairs), self.axes, pooled)
 
 
 @dataclass(frozen=True, slots=True)
