@@ -17,6 +17,7 @@ from tests.tui.scenes import LAST_ANSWER, MODELS, NOW_S, STATS, FixedAgents, con
 from tests.tui.snapshots import VARIABLE, compare, is_stored, rendered
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+STILL = 20  # looks at a screen that shows the same: then it is drawn whole
 IS_UPDATE = os.environ.get(VARIABLE) == "update"
 # Which keys show a screen, and what is to be seen of it then.
 SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -61,18 +62,17 @@ def screen(on: Driver) -> str:
 async def looked_at(on: Driver, name: str, seen: str) -> None:
     """Wait for a screen to be what is stored; else compare what it is once it shows `seen` and
     stands still."""
-    before = ""
+    found, same = "", 0
 
     def is_right() -> bool:
-        nonlocal before
-        before, now = screen(on), before
-        if is_stored(name, before):
-            return True
-        return IS_UPDATE and before == now and seen in now
+        nonlocal found, same
+        before, found = found, screen(on)
+        same = same + 1 if found == before else 0
+        return is_stored(name, found) or (IS_UPDATE and same >= STILL and seen in found)
 
     with suppress(AssertionError):
         await on.until(is_right)
-    compare(name, screen(on))
+    compare(name, found)
 
 
 @SIZES

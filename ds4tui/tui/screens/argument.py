@@ -26,6 +26,9 @@ class ArgumentScreen(ModalScreen[str | None]):
             yield Static(self._command.help, markup=False)
             yield Input(placeholder=self._command.argument)
 
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False  # nothing moves while idle
+
     @on(Input.Submitted)
     def take(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())

@@ -17,6 +17,9 @@ Chosen = TypeVar("Chosen")
 class ArrowsScreen(ModalScreen[Chosen], Generic[Chosen]):
     """Up and down move in the list while the input has the focus."""
 
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False  # nothing moves while idle
+
     def on_key(self, event: events.Key) -> None:
         options = self.query_one(OptionList)
         if event.key in ("up", "down") and not options.has_focus:
