@@ -4,6 +4,7 @@ A command of the table that is not here is about the screen, and says so.
 """
 
 from pathlib import Path
+from typing import Any, cast
 
 from ds4tui.chat.branching import Tree
 from ds4tui.chat.transfer import added, from_openai
@@ -20,6 +21,7 @@ from ds4tui.tui.conversations import LISTED_CONVERSATIONS, exported
 from ds4tui.tui.copying import copyables
 from ds4tui.tui.editor import edited
 from ds4tui.tui.terminal_text import one_line, pasted
+from ds4tui.tui.tuning import NAMES, checked, usual_values
 from ds4tui.tui.words import counted, cut
 
 LISTED_CHARS = 100
@@ -151,6 +153,26 @@ async def system(host: PlainChat, text: str) -> None:
     host.lines.say(*wording.system_prompt_set(new, await host.branches.set_system(new)))
 
 
+async def sampling(host: PlainChat, text: str) -> None:
+    """Say how tokens are chosen, or set a number: `temperature 0.5`, `temperature off`."""
+    name, _, value = text.partition(" ")
+    here, value = dict(host.chat.sampling), value.strip()
+    if not name:
+        usual = usual_values(host.settings, cast(Any, host))
+        host.lines.say(
+            *(f"{each}: {here.get(each, usual[each] or 'not set')}." for each in NAMES),
+            "/sampling NAME VALUE sets one in this conversation, /sampling NAME off gives it up.",
+        )
+        return
+    if name not in NAMES:
+        raise UsageError(f"There is no {name[:40]!r}.", f"It is one of {', '.join(NAMES)}.")
+    if not value:
+        raise UsageError(f"{name} needs a value, or off.", f"For instance: /sampling {name} 1")
+    here.pop(name, None)
+    await host.set_sampling(here if value.lower() == "off" else here | checked({name: value}))
+    host.lines.say("It holds from the next question on.")
+
+
 # Pictures and texts
 
 
@@ -209,6 +231,7 @@ _HELP = {
     "decisions": "say the last decisions: what was kept and evaluated, and why",
     "disk": "say what is stored on disk",
     "model": "open another model (nothing: tell which is open)",
+    "sampling": "say how tokens are chosen, or set it (temperature 0.5, temperature off)",
     "agents": "say what other programs ask over HTTP, and what is reused for it",
     "image": "send pictures with the next message (nothing: list the newest screenshots)",
 }
@@ -258,6 +281,7 @@ ACTS: dict[str, Act] = {
     "screenshot": lambda host, text: host.attaching.add_screenshot(),
     "server": lambda host, text: host.models.switch_server(text),
     "system": system,
+    "sampling": sampling,
     "think": lambda host, text: host.as_app.acts.think(text),
     "model": lambda host, text: host.models.change(text),
     "regen": lambda host, text: host.branches.regenerate(),

@@ -6,7 +6,7 @@ which has nothing else to do then.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -286,6 +286,12 @@ class PlainChat:
             if not found:
                 self.lines.say(f"Nothing holds {wanted}.")
             places = found or places
+
+    async def set_sampling(self, values: Mapping[str, float]) -> None:
+        """Have this conversation sampled so from now on. Raises StoreError."""
+        self.chat.sampling, chat_id = values, self.chat.id
+        if chat_id is not None:
+            await self.journal.ask(lambda store: store.set_sampling(chat_id, values))
 
     async def say(self, message: str, hint: str = "") -> None:
         self.lines.say(message, hint)

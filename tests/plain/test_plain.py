@@ -222,6 +222,19 @@ def test_thinking_is_switched_counted_and_said_on_request() -> None:
     assert "does not know 'sideways'" in second
 
 
+def test_how_tokens_are_chosen_is_said_set_and_kept(tmp_path: Path) -> None:
+    database, assistant = tmp_path / "c.db", FakeAssistant()
+    text = "/sampling temperature 0.25\none\n/sampling\n/sampling heat 1\n/sampling top_k\n"
+    out = said(f"{text}/sampling top_p 7\n", assistant, database=database)
+    assert assistant.engine.requests[0].sampling.temperature == 0.25
+    assert "temperature: 0.25.\n" in out and "max_tokens: not set.\n" in out
+    assert "There is no 'heat'." in out and "top_k needs a value" in out and "top_p must be" in out
+    again = FakeAssistant()
+    said("two\n/sampling temperature off\nthree\n", again, database=database, continue_last=True)
+    first, second = (request.sampling.temperature for request in again.engine.requests)
+    assert first == 0.25 and second != 0.25
+
+
 def test_the_cache_is_told_and_what_it_lacks() -> None:
     out = said("one\n/cache\n/cache disk\n/cache decisions\n/pin\n/cache clear\n")
     assert "Live: " in out and out.count("Decision: cold") == 2
