@@ -4,7 +4,7 @@
 or nothing:
 
     [keys]
-    decisions = "ctrl+o"
+    decisions = "ctrl+l"
     regen = ["f8", "alt+r"]
     quit = []
 
@@ -30,7 +30,7 @@ _NAMED = frozenset(key.value for key in Keys if "+" not in key.value and "<" not
 # What the prompt, its lists and the dialogs cannot do without.
 RESERVED = frozenset(
     {"enter", "tab", "shift+tab", "backspace", "delete", "space", "left", "right", "up", "down"}
-    | {"home", "end", "ctrl+c", "super+c", "ctrl+v", "ctrl+m", "ctrl+i", "ctrl+h"}
+    | {"home", "end", "ctrl+c", "super+c", "ctrl+v", "ctrl+o", "ctrl+m", "ctrl+i", "ctrl+h"}
     | {*NEWLINE_KEYS, *SCROLL_KEYS}
 )
 # Escape means several things by where one is, and only /stop knows to stay out of its way.
@@ -109,7 +109,7 @@ def _keys_of(name: str, value: Any) -> tuple[tuple[str, ...], str]:
     for text in (part for each in listed for part in each.split(",") if part.strip()):
         key = normal(text)
         if key is None:
-            return (), f"{text.strip()[:40]!r} is no key. Write it as ctrl+o, f8 or alt+shift+r."
+            return (), f"{text.strip()[:40]!r} is no key. Write it as ctrl+l, f8 or alt+shift+r."
         if problem := _why_not(name, key):
             return (), problem
         keys.append(key)
@@ -117,7 +117,7 @@ def _keys_of(name: str, value: Any) -> tuple[tuple[str, ...], str]:
 
 
 def normal(text: str) -> str | None:
-    """The key as Textual calls it: `Ctrl+O` is `ctrl+o`, `alt+?` `alt+question_mark`; None for
+    """The key as Textual calls it: `Ctrl+L` is `ctrl+l`, `alt+?` `alt+question_mark`; None for
     what is none."""
     spelled_out = re.sub(r"(^|\+)\+$", r"\1plus", text.strip().lower())
     *modifiers, base = spelled_out.split("+")

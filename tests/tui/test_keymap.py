@@ -16,7 +16,7 @@ from tests.tui.harness import running
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("Ctrl+O", "ctrl+o"),
+        ("Ctrl+L", "ctrl+l"),
         (" f8 ", "f8"),
         ("shift+ctrl+a", "ctrl+shift+a"),
         ("alt+?", "alt+question_mark"),
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told_and_the_usual_keys_hold(wanted: object, problem: 
 
 
 _NAMES = st.sampled_from([*default_keys(), "nobody"])
-_KEYS = st.sampled_from([*sorted(RESERVED), "f2", "f3", "f11", "ctrl+o", "alt+r", "x", "escape"])
+_KEYS = st.sampled_from([*sorted(RESERVED), "f2", "f3", "f11", "ctrl+l", "alt+r", "x", "escape"])
 
 
 @settings(max_examples=scaled(60), deadline=None)
@@ -99,10 +99,10 @@ def _differs(wanted: dict[str, object]) -> bool:
 
 
 async def test_remapped_keys_work_and_the_old_ones_do_not() -> None:
-    keys = shortcuts({"decisions": ["f11", "ctrl+o"], "panel": "f3", "theme": "f12", "quit": []})
+    keys = shortcuts({"decisions": ["f11", "ctrl+l"], "panel": "f3", "theme": "f12", "quit": []})
     async with running(shortcuts=keys) as on:
         view = on.app.query_one("#decisions")
-        for key in ("f11", "ctrl+o"):
+        for key in ("f11", "ctrl+l"):
             await on.press(key)
             await on.until(lambda: view.display, f"{key} shows the decisions")
             await on.press(key)
@@ -119,22 +119,22 @@ async def test_remapped_keys_work_and_the_old_ones_do_not() -> None:
 
 
 async def test_help_hints_footer_completion_and_palette_show_the_remapped_keys() -> None:
-    keys = shortcuts({"decisions": "ctrl+o", "server": [], "agents": "f11", "palette": "f12"})
+    keys = shortcuts({"decisions": "ctrl+l", "server": [], "agents": "f11", "palette": "f12"})
     async with running(shortcuts=keys, size=(120, 40)) as on:
-        await on.until(lambda: "Ctrl+O  tells why" in on.screen_text(), "the welcome")
+        await on.until(lambda: "Ctrl+L  tells why" in on.screen_text(), "the welcome")
         assert "off, /server turns it on" in on.screen_text()
-        assert "^o Why" in on.screen_text() and "f3" not in on.screen_text()
+        assert "^l Why" in on.screen_text() and "f3" not in on.screen_text()
         await on.press("f11")
         await on.until(lambda: "F11 closes" in on.screen_text(), "the agents' border")
         assert "/server serves the open model" in on.screen_text()
         await on.press("f11")
         await on.type("/dec")
-        await on.until(lambda: "Ctrl+O   show or hide" in on.screen_text(), "the completion")
+        await on.until(lambda: "Ctrl+L   show or hide" in on.screen_text(), "the completion")
         await on.press(*["backspace"] * 4, "f1")
-        await on.until(lambda: "Ctrl+O" in on.screen_text(), "the help")
+        await on.until(lambda: "Ctrl+L" in on.screen_text(), "the help")
         await on.press("escape", "f12")
         await on.type("decis")
-        await on.until(lambda: "(Ctrl+O)" in on.screen_text(), "the palette")
+        await on.until(lambda: "(Ctrl+L)" in on.screen_text(), "the palette")
 
 
 @pytest.mark.parametrize(("typed", "entered"), [("/theme", "/theme"), ("/the", "/theme")])
