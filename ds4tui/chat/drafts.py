@@ -5,11 +5,13 @@ what a dead one left is for whoever opens the conversation next. The functions r
 """
 
 import fcntl
+import json
 import logging
 import os
 import secrets
 import sqlite3
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,14 @@ from ds4tui.chat.store import ConversationStore, title_of
 from ds4tui.chat.store_rows import row_id, storable
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What was typed; of it, the parts that were pasted and are shown folded, in order."""
+
+    message: Message = Message("user", "")  # noqa: RUF009 (frozen, too)
+    pastes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,11 @@ class RunningApp:
 
 
 def keep(
-    store: ConversationStore, app: RunningApp, conversation_id: int | None, draft: Message
+    store: ConversationStore,
+    app: RunningApp,
+    conversation_id: int | None,
+    draft: Message,
+    pastes: Sequence[str] = (),
 ) -> None:
     """Keep `draft` in the place of what `app` kept of that conversation (None: of a chat that is
     none yet). An empty one is not kept; of a conversation that is gone, as of none."""
@@ -95,12 +109,14 @@ def keep(
             return
         known = db.execute("SELECT id FROM conversations WHERE id = ?", (conversation_id,))
         cursor = db.execute(
-            "INSERT INTO drafts (conversation_id, app, text, kept_at) VALUES (?, ?, ?, ?)",
+            "INSERT INTO drafts (conversation_id, app, text, kept_at, pastes)"
+            " VALUES (?, ?, ?, ?, ?)",
             (
                 conversation_id if known.fetchone() else None,
                 app.name,
                 storable(draft.text),
                 time.time(),
+                json.dumps(_places(draft.text, pastes)),
             ),
         )
         attachments.keep_of_draft(db, row_id(cursor), draft.images)
@@ -109,18 +125,24 @@ def keep(
 def take(store: ConversationStore, app: RunningApp, conversation_id: int | None) -> Message:
     """The draft of a conversation that `app` kept, else the newest that one left which does not
     run any more; it is `app`'s from now on. An empty message if there is none."""
+    return taken(store, app, conversation_id).message
+
+
+def taken(store: ConversationStore, app: RunningApp, conversation_id: int | None) -> Draft:
+    """As `take`, with the pastes in it."""
     with store.transaction() as db:
         rows = db.execute(
-            "SELECT id, text FROM drafts WHERE conversation_id IS ? AND app = ?",
+            "SELECT id, text, pastes FROM drafts WHERE conversation_id IS ? AND app = ?",
             (conversation_id, app.name),
         ).fetchall()
         rows = rows or _left(db, app, conversation_id)
         if not rows:
-            return Message("user", "")
+            return Draft()
         app.begin()
-        draft_id, text = rows[0]
+        draft_id, text, places = rows[0]
         db.execute("UPDATE drafts SET app = ? WHERE id = ?", (app.name, draft_id))
-        return _with_images(db, draft_id, text)
+        pastes = tuple(text[start:end] for start, end in json.loads(places))
+        return Draft(_with_images(db, draft_id, text), pastes)
 
 
 def waiting(store: ConversationStore, app: RunningApp) -> dict[int, Waiting]:
@@ -141,13 +163,24 @@ def waiting(store: ConversationStore, app: RunningApp) -> dict[int, Waiting]:
 
 def _left(
     db: sqlite3.Connection, app: RunningApp, conversation_id: int | None
-) -> list[tuple[int, str]]:
-    """(id, text) of what apps left that do not run, the newest first."""
+) -> list[tuple[int, str, str]]:
+    """(id, text, places of pastes) of what apps left that do not run, the newest first."""
     rows = db.execute(
-        "SELECT id, app, text FROM drafts WHERE conversation_id IS ? ORDER BY id DESC",
+        "SELECT id, app, text, pastes FROM drafts WHERE conversation_id IS ? ORDER BY id DESC",
         (conversation_id,),
     )
-    return [(id_, text) for id_, name, text in rows if not app.runs(name)]
+    return [(id_, text, places) for id_, name, text, places in rows if not app.runs(name)]
+
+
+def _places(text: str, pastes: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the `pastes` stand in `text`, in order."""
+    places, at = [], 0
+    for paste in pastes:
+        start = text.find(paste, at)
+        if start >= 0:
+            at = start + len(paste)
+            places.append((start, at))
+    return places
 
 
 def _with_images(db: sqlite3.Connection, draft_id: int, text: str) -> Message:

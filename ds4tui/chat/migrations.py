@@ -166,6 +166,11 @@ def _sampling(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE conversations ADD COLUMN sampling TEXT NOT NULL DEFAULT ''")
 
 
+def _pastes_of_drafts(db: sqlite3.Connection) -> None:
+    # Which parts of a draft's text the prompt shows folded: JSON, a list of [start, end).
+    db.execute("ALTER TABLE drafts ADD COLUMN pastes TEXT NOT NULL DEFAULT '[]'")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_conversations", _conversations),
     ("0002_attachments", _attachments),
@@ -177,6 +182,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("0008_deleted", _deleted),
     ("0009_drafts", _drafts),
     ("0010_sampling", _sampling),
+    ("0011_pastes_of_drafts", _pastes_of_drafts),
 )
 
 

@@ -14,6 +14,8 @@ class NextLine(Held):
         super().__init__("")
         self._lines = lines
         self.find_labels: Callable[[str], list[tuple[int, int]]] = lambda text: []
+        self.folded: Callable[[str], str] = str  # a line shows what is pasted as it is
+        self.unfolded: Callable[[str], str] = str
 
     def put(self, text: str) -> None:
         """A text to be changed; where no line can be edited it is told, and written anew."""

@@ -68,6 +68,7 @@ class Attaching:
         self._settled = asyncio.Event()
         self._settled.set()
         prompt.find_labels = self.shelf.units
+        prompt.folded, prompt.unfolded = self.shelf.folded, self.shelf.unfolded
 
     def use(self, assistant: Assistant | None) -> None:
         """Pictures go to `assistant` from now on: their costs are its, and so is a refusal."""
@@ -150,7 +151,10 @@ class Attaching:
     async def drop(self, text: str, raw: str) -> None:
         """`text`, which was pasted as `raw`, stands in the prompt: picture files take its place."""
         paths = await in_thread("ds4tui-drop", lambda: dropped(raw))
-        if not paths or self._is_refused():
+        if not paths:  # it was a text
+            self._target.exchange(text, self.shelf.folded(text))
+            return
+        if self._is_refused():
             return
         read = await self._read([_reader(path) for path in paths])
         if read is not None:

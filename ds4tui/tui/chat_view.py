@@ -17,7 +17,7 @@ from textual.widgets import OptionList, TextArea
 
 from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
-from ds4tui.chat.drafts import Waiting
+from ds4tui.chat.drafts import Draft, Waiting
 from ds4tui.chat.ledger import Joined
 from ds4tui.chat.messages import Message as ChatMessage
 from ds4tui.chat.store import Conversation, ConversationStore
@@ -189,7 +189,7 @@ class ChatView(Vertical):
         draft = await self._journal.ask(lambda store: self._drafts.taken(store, None))
         if self.chat.id is None:
             self._drafts.shown(None, draft)
-            if text := self._attaching.shelf.joined(draft):
+            if text := self._text_of(draft):
                 self._prompt.give_back(text)
 
     async def drafts(self) -> dict[int, Waiting]:
@@ -220,7 +220,7 @@ class ChatView(Vertical):
         given. Raises StoreError."""
         before, is_other = self.chat, conversation_id != self.chat.id
 
-        def read(store: ConversationStore) -> tuple[Conversation, ChatMessage | None]:
+        def read(store: ConversationStore) -> tuple[Conversation, Draft | None]:
             stored = store.load(conversation_id, at)
             return stored, self._drafts.taken(store, conversation_id) if is_other else None
 
@@ -238,16 +238,21 @@ class ChatView(Vertical):
         if unanswered is not None and self._bring_back(unanswered, draft):
             self.notify(wording.UNANSWERED, timeout=8)
 
-    def _swap_drafts(self, conversation_id: int | None, draft: ChatMessage) -> None:
+    def _text_of(self, draft: Draft) -> str:
+        for paste in draft.pastes:
+            self._attaching.shelf.folded(paste)
+        return self._attaching.shelf.joined(draft.message)
+
+    def _swap_drafts(self, conversation_id: int | None, draft: Draft) -> None:
         """What stands in the prompt stays with the conversation that is left, and its draft comes
         in the place of it."""
         self._drafts.keep()
         if self._prompt.text.strip():
             self.notify(wording.DRAFT_STAYS)
-        self._prompt.put(self._attaching.shelf.joined(draft))
+        self._prompt.put(self._text_of(draft))
         self._drafts.shown(conversation_id, draft)
 
-    def _bring_back(self, question: ChatMessage, draft: ChatMessage | None) -> bool:
+    def _bring_back(self, question: ChatMessage, draft: Draft | None) -> bool:
         """Put a question that got no answer into the prompt, in front of a `draft` of its
         conversation; whether it was put there."""
         text = self._attaching.shelf.joined(question)
@@ -335,6 +340,7 @@ class ChatView(Vertical):
             self._send_when_whole(event.text)
             return
         command, name, argument = parsed
+        argument = self._attaching.shelf.unfolded(argument)
         if command is None:
             self.notify(wording.no_command(name), severity="warning")
             self._prompt.give_back(event.text)
@@ -395,8 +401,8 @@ class ChatView(Vertical):
         self._drafts.changed()
 
     def _standing(self) -> Standing:
-        text = self._attaching.held + self.branches.draft()
-        return self.chat.id, self._attaching.shelf.parted(text)
+        text, shelf = self._attaching.held + self.branches.draft(), self._attaching.shelf
+        return self.chat.id, Draft(shelf.parted(text), tuple(shelf.pastes(text)))
 
     @on(Prompt.Escaped)
     def _escape(self, event: Prompt.Escaped) -> None:

@@ -7,15 +7,14 @@ ends, what was typed before the last moment is there the next time.
 from collections.abc import Callable
 from typing import Any
 
-from ds4tui.chat.drafts import RunningApp, Waiting, keep, take, waiting
-from ds4tui.chat.messages import Message
+from ds4tui.chat.drafts import Draft, RunningApp, Waiting, keep, taken, waiting
 from ds4tui.chat.store import ConversationStore
 from ds4tui.tui.journal import Journal, Writing
 
 KEEP_AFTER_S = 0.4
-EMPTY = Message("user", "")
+EMPTY = Draft()
 # Under which conversation (None: one that is none yet) something stands in the prompt, and what.
-Standing = tuple[int | None, Message]
+Standing = tuple[int | None, Draft]
 
 
 class Drafts:
@@ -63,15 +62,15 @@ class Drafts:
         """What is kept is for whoever opens the conversation next; on the journal's thread."""
         self._app.end()
 
-    def taken(self, store: ConversationStore, conversation_id: int | None) -> Message:
+    def taken(self, store: ConversationStore, conversation_id: int | None) -> Draft:
         """The draft of a conversation; on the journal's thread. Raises StoreError."""
-        return take(store, self._app, conversation_id)
+        return taken(store, self._app, conversation_id)
 
     def waiting(self, store: ConversationStore) -> dict[int, Waiting]:
         """Those of other conversations too, as `waiting`; on the journal's thread."""
         return waiting(store, self._app)
 
-    def shown(self, conversation_id: int | None, draft: Message) -> None:
+    def shown(self, conversation_id: int | None, draft: Draft) -> None:
         """Of what is kept, `draft` stands in the prompt from now on."""
         self._kept = conversation_id, draft
 
@@ -81,7 +80,7 @@ class Drafts:
 
         def write(store: ConversationStore) -> None:
             if before != now:  # a chat has become a conversation
-                keep(store, self._app, before, EMPTY)
-            keep(store, self._app, now, draft)
+                keep(store, self._app, before, EMPTY.message)
+            keep(store, self._app, now, draft.message, draft.pastes)
 
         return write

@@ -5,7 +5,7 @@ the app decides. Enter takes the text out at once, so that keys typed ahead neve
 the app gives it back if it is not to be used now.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
@@ -30,6 +30,7 @@ OTHER_NEWLINE_KEYS = (
     "\r", "shift+\r", "alt+\r", "ctrl+\r", "ctrl+shift+\r",
     "ctrl+enter", "alt+shift+enter", "ctrl+shift+enter",
 )  # fmt: skip
+UNFOLD_KEY = "ctrl+o"
 # Keys that move in the transcript although the prompt has the focus.
 SCROLL_KEYS = {
     "pageup": "page_up",
@@ -107,6 +108,9 @@ class Prompt(TextArea):
 
     find_labels: FindLabels = staticmethod(no_labels)
     """Where the labels of pictures lie in a line; each is one unit for every key."""
+    folded: Callable[[str], str] = staticmethod(str)
+    """What a paste becomes in the prompt; `unfolded` is the other way round."""
+    unfolded: Callable[[str], str] = staticmethod(str)
 
     def __init__(self, id: str) -> None:
         super().__init__(
@@ -216,6 +220,8 @@ class Prompt(TextArea):
             self.post_message(self.Submitted(self.take()))
         elif key == "escape":
             self.post_message(self.Escaped())
+        elif key == UNFOLD_KEY:
+            self._unfold()
         elif key not in ("up", "down") or not self._recall(-1 if key == "up" else 1):
             await super()._on_key(event)
             return
@@ -228,10 +234,11 @@ class Prompt(TextArea):
         text = pasted(event.text)
         if not text:
             self.post_message(self.PasteWanted(is_asked=False))
-        elif result := self._replace_via_keyboard(text, *self.selection):
-            self.move_cursor(result.end_location)
-            if may_be_a_drop(text):
-                self.post_message(self.Dropped(text, event.text))
+        elif may_be_a_drop(text):
+            self.paste_copied(text)
+            self.post_message(self.Dropped(text, event.text))
+        else:
+            self.paste_copied(self.folded(text))
 
     def action_paste(self) -> None:
         self.post_message(self.PasteWanted(is_asked=True))
@@ -240,6 +247,18 @@ class Prompt(TextArea):
         """Paste what was copied or cut in this app."""
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
+
+    def _unfold(self) -> None:
+        """Put a folded paste in the place of its label: of the cursor's line, else the first."""
+        row, _ = self.cursor_location
+        for at in (row, *range(self.document.line_count)):
+            line = self.document.get_line(at)
+            for start, end in self.find_labels(line):
+                label = line[start:end]
+                if (text := self.unfolded(label)) != label:
+                    result = self.replace(text, (at, start), (at, end))
+                    self.move_cursor(result.end_location)
+                    return
 
     def _recall(self, step: int) -> bool:
         """Step through what was sent; only from an empty prompt or a recalled, unchanged text."""

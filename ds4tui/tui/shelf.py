@@ -1,8 +1,8 @@
-"""The pictures of prompts, and the labels that stand for them there.
+"""The pictures and long pastes of prompts, and the labels that stand for them there.
 
 In a prompt a picture is a label, `[shot.png 1280x800 · 64 tokens]`: text, so undo, history and
 drafts need to know nothing of pictures. When it is sent the labels are taken out and the pictures
-put in their places.
+put in their places. A long paste is a label, too, `[pasted 312 lines]`, and is sent whole.
 """
 
 import re
@@ -14,6 +14,9 @@ from ds4tui.pictures.reading import size_of
 from ds4tui.tui.terminal_text import one_line
 
 NAME_CHARS = 40
+# From here on a paste is folded: it would push all else out of the prompt.
+FOLD_LINES = 16
+FOLD_CHARS = 2_000
 _LABEL = re.compile(r"\[[^\[\]\n]+\]")
 # What a picture of (width, height) pixels takes, in tokens; None: not known, or nothing.
 TokensOf = Callable[[tuple[int, int]], int | None]
@@ -31,8 +34,8 @@ class Shelved:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A label in a text: [start, end), and what it stands for. unit_end: with the space behind
-    it, which comes and goes with it."""
+    """A picture's label in a text: [start, end), and what it stands for. unit_end: with the space
+    behind it, which comes and goes with it."""
 
     start: int
     end: int
@@ -46,6 +49,30 @@ class Shelf:
     def __init__(self) -> None:
         self.tokens_of: TokensOf = lambda size: None
         self._by_label: dict[str, Shelved] = {}
+        self._pasted: dict[str, str] = {}  # by label
+
+    def folded(self, text: str) -> str:
+        """What stands for a paste in the prompt: a label for a long one, else itself."""
+        lines = text.count("\n") + 1
+        if lines >= FOLD_LINES:
+            what = f"{lines:,} lines"
+        elif len(text) > FOLD_CHARS:
+            what = f"{len(text):,} characters"
+        else:
+            return text
+        for number in range(1, len(self._pasted) + 2):
+            label = f"[pasted {what}]" if number == 1 else f"[pasted {what} ({number})]"
+            if self._pasted.setdefault(label, text) == text:
+                return label
+        raise AssertionError("one more number than there are labels is free")
+
+    def unfolded(self, text: str) -> str:
+        """`text` with the pastes that its labels stand for."""
+        return _LABEL.sub(lambda m: self._pasted.get(m[0], m[0]), text) if self._pasted else text
+
+    def pastes(self, text: str) -> list[str]:
+        """The pastes that are folded in a prompt's `text`, in order."""
+        return [self._pasted[label] for label in _LABEL.findall(text) if label in self._pasted]
 
     def label(self, shelved: Shelved) -> str:
         """The text that stands for it from now on, until the model changes."""
@@ -71,25 +98,35 @@ class Shelf:
         ]
 
     def units(self, text: str) -> list[tuple[int, int]]:
-        """What an editor takes for one unit each: [start, end) in `text`."""
-        return [(placed.start, placed.unit_end) for placed in self.found(text)]
+        """What an editor takes for one unit each: [start, end) in `text`, in order."""
+        pictures = [(placed.start, placed.unit_end) for placed in self.found(text)]
+        if not self._pasted:
+            return pictures
+        pastes = [m.span() for m in _LABEL.finditer(text) if m[0] in self._pasted]
+        return sorted(pictures + pastes)
 
     def parted(self, text: str) -> Message:
         """The question that a prompt's `text` is: its words, and the pictures in their places."""
         words, images, at = "", [], 0
         for placed in self.found(text):
-            words += text[at : placed.start]
+            words += self.unfolded(text[at : placed.start])
             images.append(placed.shelved.image.moved(len(words)))
             at = placed.unit_end
-        return Message("user", words + text[at:], images=tuple(images))
+        return Message("user", words + self.unfolded(text[at:]), images=tuple(images))
 
     def joined(self, question: Message) -> str:
-        """The prompt's text of a question, the other way round."""
+        """The prompt's text of a question, the other way round; pastes that were folded are."""
         text, at = "", 0
         for image in question.images:
-            text += question.text[at : image.at] + self.label(shelved(image)) + " "
+            before = self._refolded(question.text[at : image.at])
+            text += f"{before}{self.label(shelved(image))} "
             at = image.at
-        return text + question.text[at:]
+        return text + self._refolded(question.text[at:])
+
+    def _refolded(self, text: str) -> str:
+        for label, pasted in self._pasted.items():
+            text = text.replace(pasted, label)
+        return text
 
     def relabelled(self, text: str) -> Iterable[tuple[str, str]]:
         """The labels in `text` that say something else by now, and what they are to be."""
@@ -105,9 +142,10 @@ class Shelf:
         return text
 
     def keep_only(self, texts: Sequence[str]) -> None:
-        """Forget the pictures that stand in none of `texts`: their files are held in memory."""
+        """Forget the pictures and pastes that stand in none of `texts`: memory holds them."""
         labels = {label for text in texts for label in _LABEL.findall(text)}
         self._by_label = {label: s for label, s in self._by_label.items() if label in labels}
+        self._pasted = {label: text for label, text in self._pasted.items() if label in labels}
 
 
 def shelved(image: Image, note: str = "") -> Shelved:
