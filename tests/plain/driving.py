@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ds4tui.agents import Agents
 from ds4tui.assistant import Assistant
@@ -38,7 +39,8 @@ def said(
     )
     out = io.StringIO()
     lines = Lines(io.StringIO(text), out)
-    code = run_plain(load_settings(flags), store, ports, continue_last, agents, lines)
+    with patch("ds4tui.plain.answer.SAY_EVERY_S", float("inf")):  # how far it is, on a busy machine
+        code = run_plain(load_settings(flags), store, ports, continue_last, agents, lines)
     assert code == wants, out.getvalue()
     shared.close()
     return out.getvalue()

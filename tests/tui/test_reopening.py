@@ -39,7 +39,13 @@ async def ask_of_a_dead_engine(on: Driver, opened: Opened) -> None:
     opened.all[-1].engine.die(STOPPED)
     on.prompt.put("hello")
     await on.press("enter")
+    await offered(on)
+
+
+async def offered(on: Driver) -> None:
     await on.until(lambda: isinstance(on.app.screen, ChoiceScreen), "the model is offered")
+    await on.until(lambda: [o.highlighted for o in on.app.screen.query(OptionList)] == [0])
+    await on.until(lambda: "Open fake again" in on.screen_text())
 
 
 async def test_a_model_whose_engine_stopped_is_offered_and_opened_again() -> None:
@@ -48,8 +54,6 @@ async def test_a_model_whose_engine_stopped_is_offered_and_opened_again() -> Non
         await ask_of_a_dead_engine(on, opened)
         assert any("RuntimeError: boom" in n and "report" in n for n in on.notices)
         assert on.prompt.text == "hello"
-        assert "Open fake again" in on.screen_text()
-        await on.until(lambda: on.app.screen.query_one(OptionList).highlighted == 0)
         await on.press("enter")
         await on.until(lambda: len(opened.all) == 2 and on.app._slot.assistant is opened.all[1])
         await on.until(lambda: on.chat.assistant is opened.all[1])
@@ -69,7 +73,7 @@ async def test_who_does_not_want_it_now_is_asked_with_the_next_question() -> Non
         await on.until(lambda: any("not open any more" in n for n in on.notices))
         assert len(opened.all) == 1 and on.prompt.text == "hello"
         await on.press("enter")
-        await on.until(lambda: isinstance(on.app.screen, ChoiceScreen), "it is offered again")
+        await offered(on)
         await on.press("escape")
     opened.close()
 
@@ -80,7 +84,6 @@ async def test_a_server_goes_on_with_the_model_that_was_opened_again() -> None:
     async with running(open_model=opened, start_server=lambda assistant: next(started)) as on:
         await on.app.switch_server()
         await ask_of_a_dead_engine(on, opened)
-        await on.until(lambda: on.app.screen.query_one(OptionList).highlighted == 0)
         await on.press("enter")
         await on.until(lambda: servers[0].is_stopped and on.app._server.url == servers[1].url)
     opened.close()
