@@ -13,7 +13,7 @@ from ds4tui.assistant import Assistant
 from ds4tui.cache.foreseen import Foreseen
 from ds4tui.chat.branching import Tree, copied, tree
 from ds4tui.chat.messages import Message
-from ds4tui.errors import ConversationWentOn, StoreError
+from ds4tui.errors import ConversationWentOn, Ds4Error, StoreError
 from ds4tui.tui import wording
 from ds4tui.tui.background import in_thread
 from ds4tui.tui.forecast import SOME_QUESTION, Forecast, LastAsked, forecast
@@ -68,6 +68,7 @@ class Branches:
         self._transcript, self._prompt, self._shelf = transcript, prompt, shelf
         self._editing: Editing | None = None
         self.last = LastAsked()
+        self._is_moved = False  # to another branch, conversation or system prompt
 
     # One more answer
 
@@ -144,6 +145,7 @@ class Branches:
         new = await self._journal.ask(lambda store: copied(store, chat_id, before))
         self.leave_edit()
         await self._host.open_conversation(new)
+        self._is_moved = True
         self._prompt.put(self._shelf.joined(question))
         self._host.notify(wording.forked(wording.forecast_words(cost)))
 
@@ -162,6 +164,7 @@ class Branches:
         if not await self._journal.ask(lambda s: s.replace_leaf(chat_id, expected, leaf_id)):
             raise ConversationWentOn
         await self._host.open_conversation(chat_id)
+        self._is_moved = True
         cost = await self.forecast(self._host.chat)
         self._host.notify(wording.branch_shown(wording.forecast_words(cost)))
 
@@ -172,12 +175,19 @@ class Branches:
         is_free = text == chat.system or not chat.path
         cost = None if is_free else await self.forecast(replace(chat, system=text))
         chat.system = text
+        self._is_moved = self._is_moved or not is_free
         chat_id = chat.id
         if chat_id is not None:
             await self._journal.ask(lambda store: store.set_system(chat_id, text))
         return cost
 
     # What is told
+
+    def was_moved(self) -> bool:
+        """Whether something was done since the last question that the next one pays for: it says
+        then what was kept and dropped."""
+        was_moved, self._is_moved = self._is_moved, False
+        return was_moved
 
     async def forecast(
         self, chat: OpenChat, question: Message = SOME_QUESTION, fork: Fork | None = None
@@ -187,15 +197,25 @@ class Branches:
         if assistant is None:
             return None
         wanted = chat.messages(question, assistant.info, fork)
-        return await forecast(assistant, self.last, wanted, chat.thinking)
+        cost = await forecast(assistant, self.last, wanted, chat.thinking)
+        if cost is None or cost.is_resident:
+            return cost
+        try:
+            told = await self.foreseen(chat, question, fork)
+        except Ds4Error as exc:  # the question will meet it, and tell
+            log.info("what is held of a conversation cannot be told: %s", exc)
+            return cost
+        return replace(cost, held=told.in_memory + told.on_disk) if told else cost
 
-    async def foreseen(self, chat: OpenChat) -> Foreseen | None:
+    async def foreseen(
+        self, chat: OpenChat, question: Message = SOME_QUESTION, fork: Fork | None = None
+    ) -> Foreseen | None:
         """What the next question in `chat` would cost, from wherever its tokens are held; None if
         no model is open. Raises what asking it would."""
         assistant = self._host.assistant
         if assistant is None:
             return None
-        wanted = chat.messages(SOME_QUESTION, assistant.info)
+        wanted = chat.messages(question, assistant.info, fork)
         return await in_thread(
             "ds4tui-foresee", lambda: assistant.foreseen(wanted, chat.tools, chat.thinking)
         )

@@ -521,7 +521,7 @@ class ChatView(Vertical):
             await self._transcript.take_back(answer)
         self.branches.last = turn.last_asked
         footer = usage_words(end.usage, end.stop_reason, end.status)
-        if fork is not None and end.decision is not None:
+        if (self.branches.was_moved() or fork is not None) and end.decision is not None:
             footer += wording.kept_words(end.decision)
         if end.decision is not None and end.decision.images_left_out:
             footer += f" · {left_out_words(end.decision.images_left_out)}"

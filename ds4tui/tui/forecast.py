@@ -20,12 +20,14 @@ SOME_QUESTION = Message("user", "?")
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """In tokens. `is_resident`: what the engine holds is what this app asked for last; else
-    nothing of it is lost."""
+    nothing of it is lost, and `held` says how many of those to evaluate are held elsewhere, where
+    that could be told."""
 
     resident: int
     kept: int
     evaluated: int  # unless they are held elsewhere
     is_resident: bool
+    held: int | None = None
 
     @property
     def dropped(self) -> int:

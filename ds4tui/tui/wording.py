@@ -87,7 +87,10 @@ def forecast_words(cost: Forecast | None) -> str:
     if cost is None:
         return ""
     if not cost.is_resident:
-        return f"takes about {cost.evaluated:,} tokens and keeps what is held of them elsewhere"
+        if cost.held is None:
+            return f"takes about {cost.evaluated:,} tokens and keeps what is held of them elsewhere"
+        left = cost.evaluated - cost.held
+        return f"takes {cost.evaluated:,} tokens: {cost.held:,} are held, {left:,} are computed"
     return f"keeps about {cost.kept:,} of {cost.resident:,} resident tokens, drops {cost.dropped:,}"
 
 

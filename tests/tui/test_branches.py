@@ -1,5 +1,6 @@
 """Acts on a conversation by keys: more answers, edits, forks, branches; what they keep and drop."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,10 @@ async def test_the_first_question_is_edited_and_every_branch_can_be_gone_to() ->
         await on.press("enter")
         await on.until(lambda: on.answers == ["answer 3"])
         await on.until(lambda: on.questions == ["other\n‹2/2›"])
+        await ask(on, "more")
+        assert "· kept " in on.footers[-1] and "dropped" in on.footers[-1]
+        await ask(on, "and more")
+        assert "· kept " not in on.footers[-1]
 
 
 async def test_a_fork_is_a_new_conversation_of_what_stood_before_the_question() -> None:
@@ -164,6 +169,9 @@ async def test_a_fork_is_a_new_conversation_of_what_stood_before_the_question() 
         await on.until(lambda: on.answers == ["answer 1", "answer 3"])
         await on.answered()
         assert assistant.stats.usage.cached_tokens > 0
+        decision = assistant.stats.decision
+        assert decision is not None
+        assert f"kept {decision.kept:,}" in on.footers[-1] and "dropped" in on.footers[-1]
         chats = [store.load(c.id) for c in store.list()]
         texts = {tuple(m.message.text for m in chat.path) for chat in chats}
         assert texts == {
@@ -184,7 +192,9 @@ async def test_branches_outlive_the_app(tmp_path: Path) -> None:
         await on.until(lambda: on.footers and on.footers[-1].startswith("‹2/2› "))
         await on.press("f10")
         await on.until(lambda: on.answers == ["answer 1"])
-        assert "tokens" in await told(on, "Another branch is shown")
+        assert re.search(
+            r"takes \d+ tokens: 0 are held, \d+ are", await told(on, "Another branch is shown")
+        )
 
 
 @pytest.mark.parametrize(
