@@ -15,20 +15,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from ds4tui.assistant import Assistant
+from ds4tui.assistant import Assistant, Job
 from ds4tui.chat.messages import Message
 from ds4tui.chat.store import ConversationStore
 from ds4tui.config import Settings
 from ds4tui.engine.requests import SamplingParams
-from ds4tui.events import Event, Failed, Finished
+from ds4tui.events import Event, Failed, Finished, Listener, TokenText
 from tests.fakes import FakeAssistant
-from tests.tui.harness import Driver, running
+from tests.tui.harness import running
 
 ANSWER = """Here is **what** you asked for, with `code`:
 
@@ -105,37 +107,79 @@ async def measure_lag(messages: int, tokens_per_s: float, seconds: float) -> Non
             await asyncio.sleep(5)
 
 
+@dataclass(frozen=True)
+class Leg:
+    """One answer: tokens a second, CPU milliseconds of the process a token, and of the loop's
+    thread as a share of one core, all while decoding."""
+
+    tokens_per_s: float
+    cpu_ms: float
+    loop_share: float = 0.0
+
+
 async def measure_decode(name: str, settings: Settings, rounds: int, tokens: int) -> None:
+    """Legs headless and under the app by turns; who goes first alternates."""
     from ds4tui.opening import open_assistant
 
     assistant = open_assistant(name, settings, lambda words: None)
     sampling = SamplingParams(temperature=0.0, max_tokens=tokens)
-    headless: list[float] = []
-    under_app: list[float] = []
+    bare: list[Leg] = []
+    under: list[Leg] = []
     try:
         for turn in range(rounds):
             question = f"Write a long list of facts about the number {turn}."
-            headless.append(await asyncio.to_thread(_headless_rate, assistant, question, sampling))
-            under_app.append(await _rate_under_app(assistant, question, tokens))
-            print(f"  decode {headless[-1]:.1f} t/s headless, {under_app[-1]:.1f} under the app")
+            for is_under in (turn % 2 == 1, turn % 2 == 0):
+                if is_under:
+                    under.append(await _leg_under_app(assistant, question, tokens))
+                else:
+                    bare.append(
+                        await asyncio.to_thread(_headless_leg, assistant, question, sampling)
+                    )
+            print(
+                f"  {bare[-1].tokens_per_s:.1f} t/s and {bare[-1].cpu_ms:.1f} ms of CPU a token "
+                f"headless, {under[-1].tokens_per_s:.1f} and {under[-1].cpu_ms:.1f} under the app, "
+                f"whose loop took {under[-1].loop_share:.1%} of a core",
+                flush=True,
+            )
     finally:
         assistant.close()
-    ratio = statistics.median(a / h for a, h in zip(under_app, headless, strict=True))
-    print(f"decode under the app is {ratio:.3f} of headless (median of {rounds})", flush=True)
+    rate = statistics.median(
+        u.tokens_per_s / b.tokens_per_s for u, b in zip(under, bare, strict=True)
+    )
+    cpu = statistics.median(u.cpu_ms / b.cpu_ms for u, b in zip(under, bare, strict=True))
+    share = statistics.median(leg.loop_share for leg in under)
+    print(
+        f"decode under the app is {rate:.3f} of headless, CPU a token {cpu:.3f}, the loop's thread "
+        f"took {share:.1%} of a core (medians of {rounds} pairs); load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
 
 
-def _headless_rate(assistant: Assistant, question: str, sampling: SamplingParams) -> float:
-    ended = threading.Event()
-    endings: list[Finished | Failed] = []
+class _Decoding:
+    """Listens to a job; the clocks stand from its first token to its end."""
 
-    def listen(event: Event) -> None:
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.began: tuple[float, float] | None = None
+        self.leg: Leg | None = None
+
+    def listen(self, event: Event) -> None:
+        if self.began is None and isinstance(event, TokenText):
+            self.began = (time.perf_counter(), time.process_time())
         if isinstance(event, Finished | Failed):
-            endings.append(event)
-            ended.set()
+            assert self.began is not None
+            cpu_s = time.process_time() - self.began[1]
+            tokens = max(1, event.usage.completion_tokens)
+            self.leg = Leg(event.usage.decode_tps, cpu_s / tokens * 1e3)
+            self.ended.set()
 
-    assistant.chat([Message("user", question)], sampling, listen)
-    ended.wait()
-    return endings[0].usage.decode_tps
+
+def _headless_leg(assistant: Assistant, question: str, sampling: SamplingParams) -> Leg:
+    decoding = _Decoding()
+    assistant.chat([Message("user", question)], sampling, decoding.listen)
+    decoding.ended.wait()
+    assert decoding.leg is not None
+    return decoding.leg
 
 
 class _Lent(Assistant):
@@ -148,18 +192,32 @@ class _Lent(Assistant):
         pass
 
 
-async def _rate_under_app(assistant: Assistant, question: str, tokens: int) -> float:
+async def _leg_under_app(assistant: Assistant, question: str, tokens: int) -> Leg:
     flags = {"temperature": 0.0, "max_tokens": tokens}
-    async with running(_Lent(assistant), size=(120, 40), **flags) as on:
-        await _ask(on, question)
-        return assistant.stats.usage.decode_tps
+    lent, decoding = _Lent(assistant), _Decoding()
 
+    def chat(
+        messages: Sequence[Message], sampling: SamplingParams, listener: Listener, **more: Any
+    ) -> Job:
+        def both(event: Event) -> None:
+            decoding.listen(event)
+            listener(event)
 
-async def _ask(on: Driver, question: str) -> None:
-    on.prompt.put(question)
-    await on.press("enter")
-    while on.chat.is_busy or not on.answers:
-        await asyncio.sleep(0.05)
+        return assistant.chat(messages, sampling, both, **more)
+
+    lent.chat = chat  # type: ignore[method-assign]
+    async with running(lent, size=(120, 40), **flags) as on:
+        on.prompt.put(question)
+        await on.press("enter")
+        while decoding.began is None:
+            await asyncio.sleep(0.002)
+        wall_s, loop_s = time.perf_counter(), time.thread_time()
+        while not decoding.ended.is_set():
+            await asyncio.sleep(0.05)
+        share = (time.thread_time() - loop_s) / (time.perf_counter() - wall_s)
+        await on.answered()
+    assert decoding.leg is not None
+    return replace(decoding.leg, loop_share=share)
 
 
 def main() -> None:
@@ -168,7 +226,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, nargs="*", default=[0, 200])
     parser.add_argument("--rate", type=float, default=50.0, help="tokens a second of the fake")
     parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=120)
     chosen = parser.parse_args()
 
