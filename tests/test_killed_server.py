@@ -15,7 +15,8 @@ from tests.tui.harness import running
 
 @pytest.fixture
 def serve() -> Iterator[Process]:
-    process = Process(PROGRAM.format(while_loading="pass", once_open="pass"))
+    program = PROGRAM.format(while_loading="pass", once_open="pass")
+    process = Process(program.replace('"x" * 2000', '"x" * 7000'))  # a minute and more
     with process.popen:
         yield process
         process.popen.kill()

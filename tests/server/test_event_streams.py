@@ -4,13 +4,18 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ds4tui.events import Event, Finished, TokenText, Usage
 from ds4tui.server import jobs
 from ds4tui.server.app import create_app
+from ds4tui.server.openai_reply import ChatDialect
+from ds4tui.server.sse import EventWriter
+from ds4tui.server.streaming import ReplyStream
 from tests.fakes import FakeAssistant
 from tests.server.conftest import Running, wait_until
 
@@ -115,14 +120,59 @@ def test_the_openai_client_reads_over_comments(serve: Serve) -> None:
     assert text == "Yes."
 
 
-@pytest.mark.usefixtures("eager_keep_alive")
-def test_no_comment_while_text_flows(serve: Serve) -> None:
-    running = serve(FakeAssistant("flowing " * 10, token_delay_s=0.005))
-    started = time.monotonic()
-    _, body = read_to_end(open_stream(running))
-    comments = [e for e in body.split(b"\n\n") if e.startswith(b":")]
-    assert time.monotonic() - started > 0.4
-    assert len(comments) <= 2  # a busy machine may stall once
+class Flowing:
+    """JobEvents of a reply whose events come after so many seconds each, on a clock of its own."""
+
+    decision = None
+    phase = "decode"
+
+    def __init__(self, texts: list[str], gap_s: float) -> None:
+        self.now_s = 0.0
+        self._gap_s = gap_s
+        self._next_s = gap_s
+        usage = Usage(1, 0, 1, len(texts))
+        tokens = [TokenText("j", text, (1,)) for text in texts]
+        self._events: list[Event] = [*tokens, Finished("j", "stop", usage)]
+
+    async def next(self, timeout_s: float | None) -> Event | None:
+        if timeout_s is not None and self.now_s + timeout_s < self._next_s:
+            self.now_s += timeout_s
+            return None
+        self.now_s, self._next_s = self._next_s, self._next_s + self._gap_s
+        return self._events.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("texts", "gap_s", "comments"),
+    [
+        (["flowing "] * 10, 4.0, 0),  # 40 s, but never silent for 5
+        (["a", "", "", "b"], 4.0, 2),  # tokens without text are silence: at 9 and at 14 s
+        (["slow "] * 3, 11.0, 4 * 2),
+    ],
+)
+async def test_no_comment_while_text_flows(
+    texts: list[str], gap_s: float, comments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = Flowing(texts, gap_s)
+    clock = SimpleNamespace(monotonic=lambda: reply.now_s)
+    monkeypatch.setattr("ds4tui.server.streaming.time", clock)
+    monkeypatch.setattr("ds4tui.server.sse.time", clock)
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["body"])
+
+    async def jobs() -> AsyncGenerator[Any, None]:
+        yield reply
+
+    stream = ReplyStream(ChatDialect("m"), jobs, keep_alive_s=5.0)
+    await stream.write(EventWriter(send))
+    assert sum(frame.startswith(b":") for frame in sent) == comments
+    assert "".join(texts) == "".join(
+        json.loads(frame[6:])["choices"][0]["delta"].get("content", "")
+        for frame in sent
+        if frame.startswith(b"data: {")
+    )
 
 
 def test_a_slow_reader_neither_blocks_the_engine_nor_fills_the_memory(
