@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,13 +47,15 @@ class RunningApp:
     def __init__(self, database: str) -> None:
         self.name = secrets.token_hex(8)
         self._database = database
+        self._is_begun = database == ":memory:"
         self._lock: int | None = None  # an open file
 
     def begin(self) -> None:
         """Have others leave alone what is kept under this name. Where files cannot be locked they
         do not, and a draft belongs to who asks first."""
-        if self._lock is not None or self._database == ":memory:":
+        if self._is_begun:
             return
+        self._is_begun = True
         try:
             flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
             self._lock = os.open(self._path(self.name), flags, 0o600)
@@ -80,7 +83,8 @@ class RunningApp:
     def end(self) -> None:
         """What is kept under this name is for others from now on."""
         if self._lock is not None:
-            self._path(self.name).unlink(missing_ok=True)
+            with suppress(OSError):  # whoever finds it sees that it is not locked
+                self._path(self.name).unlink()
             os.close(self._lock)
             self._lock = None
 

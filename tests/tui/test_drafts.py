@@ -1,6 +1,9 @@
 """Drafts by keys: each conversation has its own, and no end of the app loses one."""
 
+import sqlite3
 from pathlib import Path
+
+from textual.widgets import OptionList
 
 from ds4tui.chat.drafts import RunningApp, keep, take
 from ds4tui.chat.messages import Message
@@ -17,29 +20,35 @@ def two(store: ConversationStore) -> ConversationStore:
     return store
 
 
-async def resume(on: Driver, title: str) -> None:
+async def chosen(on: Driver, title: str) -> None:
     await on.press("ctrl+r")
     await on.until(lambda: f" {title} " in on.screen_text() and "Esc closes" in on.screen_text())
     await on.type(title)
+    await on.until(lambda: on.app.screen.query_one(OptionList).option_count == 1)
     await on.press("enter")
+
+
+async def resume(on: Driver, title: str) -> None:
+    await chosen(on, title)
     await on.until(lambda: on.answers == [f"of {title}"] and len(on.app.screen_stack) == 1)
 
 
 def texts(path: Path) -> list[str]:
     """What is kept in the file by now."""
-    store = ConversationStore(path)
-    with store.transaction("DEFERRED") as db:
-        found = [row[0] for row in db.execute("SELECT text FROM drafts ORDER BY text")]
-    store.close()
-    return found
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return [row[0] for row in db.execute("SELECT text FROM drafts ORDER BY text")]
+    finally:
+        db.close()
 
 
 async def test_another_conversation_brings_its_own_draft_and_leaves_this_one() -> None:
     async with running(store=two(ConversationStore.in_memory())) as on:
         await on.type("of a new chat")
-        await resume(on, "alpha")
+        await chosen(on, "alpha")
+        await on.until(lambda: any("stays with the chat" in toast for toast in on.toasts))
+        await on.until(lambda: on.answers == ["of alpha"] and len(on.app.screen_stack) == 1)
         await on.until(lambda: on.prompt.text == "")
-        assert any("stays with the chat" in toast for toast in on.toasts)
         await on.type("of alpha")
         await resume(on, "beta")
         await on.until(lambda: on.prompt.text == "")
@@ -108,7 +117,7 @@ async def test_two_apps_on_one_database_keep_a_draft_each(tmp_path: Path) -> Non
         await resume(first, "beta")
         await resume(first, "alpha")
         await first.until(lambda: first.prompt.text == "of the first")
-        assert texts(path) == ["of the first", "of the second"]
+        await first.until(lambda: texts(path) == ["of the first", "of the second"])
 
 
 async def test_an_edit_that_was_begun_loses_no_draft(tmp_path: Path) -> None:

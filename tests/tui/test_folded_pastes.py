@@ -24,17 +24,17 @@ async def test_a_long_paste_is_a_label_and_is_sent_whole_and_stays_folded_in_his
         await on.type("see: ")
         await paste(on, LONG, LABEL)
         await on.type(" and say")
-        assert on.prompt.text == f"see: {LABEL} and say"
+        await on.until(lambda: on.prompt.text == f"see: {LABEL} and say")
         await on.press("enter")
         await on.until(lambda: on.answers == ["Read."])
         await on.answered()
         assert on.chat.chat.path[0].message.text == f"see: {LONG} and say"
         assert "click to show" in on.questions[0]
         await on.press("up")
-        assert on.prompt.text == f"see: {LABEL} and say"
+        await on.until(lambda: on.prompt.text == f"see: {LABEL} and say")
         await on.press("ctrl+a", "f7", "enter")
         await on.until(lambda: "editing" in str(on.prompt.border_title))
-        assert on.prompt.text == f"see: {LABEL} and say"
+        await on.until(lambda: on.prompt.text == f"see: {LABEL} and say")
 
 
 async def test_a_folded_paste_is_deleted_as_one_and_comes_back_by_undo() -> None:
@@ -42,10 +42,10 @@ async def test_a_folded_paste_is_deleted_as_one_and_comes_back_by_undo() -> None
         await on.type("a ")
         await paste(on, LONG, LABEL)
         await on.press("backspace")
-        assert on.prompt.text == "a "
+        await on.until(lambda: on.prompt.text == "a ")
         await on.press("ctrl+z")
         await on.until(lambda: on.prompt.text == f"a {LABEL}")
-        assert on.chat.draft.text == f"a {LONG}"
+        await on.until(lambda: on.chat.draft.text == f"a {LONG}")
 
 
 async def test_a_key_unfolds_it_and_what_is_sent_is_the_same() -> None:
@@ -55,7 +55,7 @@ async def test_a_key_unfolds_it_and_what_is_sent_is_the_same() -> None:
         await on.press("ctrl+o")
         await on.until(lambda: on.prompt.text == f"a {LONG}")
         await on.press("!", "ctrl+o")
-        assert on.chat.draft.text == f"a {LONG}!"
+        await on.until(lambda: on.chat.draft.text == f"a {LONG}!")
 
 
 async def test_a_draft_keeps_it_folded_over_a_restart(tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ async def test_a_draft_keeps_it_folded_over_a_restart(tmp_path: Path) -> None:
         await on.until(lambda: not on.app.is_running)
     async with running(store=ConversationStore(path)) as on:
         await on.until(lambda: on.prompt.text == f"a {LABEL} z")
-        assert on.chat.draft.text == f"a {LONG} z"
+        await on.until(lambda: on.chat.draft.text == f"a {LONG} z")
 
 
 async def test_a_long_paste_that_begins_like_a_path_is_folded_too() -> None:
     log = "\n".join(f"/usr/lib/no/such/{number}.py: error" for number in range(50))
     async with running() as on:
         await paste(on, log, "[pasted 50 lines]")
-        assert on.chat.draft.text == log
+        await on.until(lambda: on.chat.draft.text == log)
 
 
 async def test_a_command_gets_all_of_a_paste() -> None:
