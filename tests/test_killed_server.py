@@ -16,7 +16,7 @@ from tests.tui.harness import running
 @pytest.fixture
 def serve() -> Iterator[Process]:
     program = PROGRAM.format(while_loading="pass", once_open="pass")
-    process = Process(program.replace('"x" * 2000', '"x" * 7000'))  # a minute and more
+    process = Process(program.replace('"x" * 2000', '"x" * 3900'))  # 39 s at least
     with process.popen:
         yield process
         process.popen.kill()
