@@ -4,6 +4,7 @@ What is written is text and line ends. Nothing that was written is ever changed,
 reader, a braille line or a log file gets each word once.
 """
 
+import io
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -30,7 +31,9 @@ class Lines:
     ) -> None:
         """Standard input and output unless others are given. `editing`: use readline if this is
         a terminal."""
-        self._source = source or sys.stdin
+        if source is None and isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")  # what is piped in may be no UTF-8
+        self._source = source or sys.stdin or io.StringIO()  # it may have been closed
         self._out = out or sys.stdout
         self.is_terminal = self._source.isatty() and self._out.isatty()
         self._readline = _loaded if editing and self.is_terminal else None
