@@ -102,7 +102,7 @@ async def test_a_model_that_is_here_is_opened_from_the_list_and_its_cost_is_told
         await on.answered()
         await choose(on, "other")
         await on.until(lambda: "Q4_0" in on.screen_text())
-        assert "reads this conversation anew: some " in on.screen_text()
+        await on.until(lambda: "reads this conversation anew: some " in on.screen_text())
         await on.press("enter")
         await on.until(lambda: library.opened[1:] == [str(tmp_path / "data/models/other.gguf")])
         await on.until(lambda: on.app._slot.assistant is not None)
@@ -129,7 +129,8 @@ async def test_a_model_of_the_hub_is_fetched_and_opened(tmp_path: Path, hub: Fak
         await choose(on, "Tiny")
         await on.press("enter")
         await on.until(lambda: "Not on this machine" in on.screen_text())
-        assert "MIT" in on.screen_text() and not hub.fetched  # asked before
+        await on.until(lambda: "MIT" in on.screen_text())
+        assert not hub.fetched  # asked before
         await on.press("enter")
         await on.until(lambda: len(library.opened) == 2)
         assert library.paths[0].name == "tiny-Q4_K_M.gguf" and hub.fetched
@@ -159,7 +160,7 @@ async def test_what_goes_wrong_is_told_with_what_to_do_and_can_be_tried_again(
         await on.until(lambda: "Not on this machine" in on.screen_text())
         await on.press("enter")
         await on.until(lambda: "Try again" in on.screen_text())
-        assert told in " ".join(on.screen_text().replace("│", " ").split())
+        await on.until(lambda: told in " ".join(on.screen_text().replace("│", " ").split()))
         assert len(library.opened) == 1  # the open model stays
 
 
