@@ -26,7 +26,8 @@ def test_logits_are_those_of_hugging_face(name: str) -> None:
     check_golden(load(golden_path(name)), name)
 
 
-EVERY = {"deepseek4": 20, "glm5-next": 10}  # so many tokens of a slow family one is tried, beside the last
+# So many tokens of a slow family one is tried, beside the last.
+EVERY = {"deepseek4": 20, "glm5-next": 10}
 
 
 @pytest.mark.parametrize("name", [name for name in IMPLEMENTED if not row(name)["vision"]])
