@@ -343,6 +343,8 @@ class Ds4App(ReportingApp, inherit_bindings=False):
 
     @on(ChatView.TurnsChanged)
     def _turns_changed(self) -> None:
+        if not self.screen_stack:
+            return  # quit while a conversation was opened
         self._reopening.look()
         self.refresh_bindings()
         self._show_header()

@@ -144,3 +144,11 @@ async def test_a_question_without_an_answer_comes_before_the_draft() -> None:
         await on.until(lambda: "alpha" in on.screen_text())
         await on.press("enter")
         await on.until(lambda: on.prompt.text == "unanswered\ntyped meanwhile")
+
+
+async def test_what_a_conversation_says_once_the_app_is_closed_is_no_crash() -> None:
+    async with running() as on:
+        on.app.quit_app()
+        await on.until(lambda: not on.app.is_running)
+    on.app._turns_changed()  # an opening that was on its way
+    assert on.app.crash is None
