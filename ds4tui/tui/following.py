@@ -175,6 +175,9 @@ class Following:
         """Whether some process is at work on a reply that is not whole."""
         chat_id = chat.id
         assert chat_id is not None
+        is_held = await self._journal.ask(lambda store: store.writing.is_held(reply_id))
+        if is_held is not None:
+            return is_held
         end = await self._journal.ask(lambda store: store.after(chat_id, chat.stored_leaf_id))
         return time.time() - end.used_s < STALE_S
 
