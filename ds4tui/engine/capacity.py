@@ -24,6 +24,9 @@ GROWTH_ROWS_MAX = 2048  # but no more rows than this lie idle in a long one
 
 MOVE_ROWS = 512
 SLACK_ROWS_MAX = 256
+# Of layers that keep pools beside a window of 128 rows: a quarter of it would be less than the
+# tails that are taken back in a chat.
+RAW_SLACK_ROWS = 256
 
 # The first row of a window's buffer is at a multiple of it: a kernel that works in panels of 16 or
 # 32 rows then cuts the sequence at the same positions whatever was moved before, and gives the
@@ -43,18 +46,19 @@ def slack_rows(window: int) -> int:
     return min(window // 4, SLACK_ROWS_MAX)
 
 
-def window_capacity(window: int) -> int:
-    """The most rows that the buffers of such a layer have between steps."""
-    rows = window - 1 + slack_rows(window) + MOVE_ROWS
+def window_capacity(window: int, slack: int | None = None) -> int:
+    """The most rows that the buffers of such a layer have between steps; `slack`: None for
+    slack_rows."""
+    rows = window - 1 + (slack_rows(window) if slack is None else slack) + MOVE_ROWS
     # As far as the first row may lie before the first wanted one, and a whole number of panels.
     return aligned(rows + 2 * (ALIGNED_ROWS - 1))
 
 
-def layer_capacity(rows: int, window: int | None) -> int:
+def layer_capacity(rows: int, window: int | None, slack: int | None = None) -> int:
     """The most rows that a layer's buffers have for a sequence of up to `rows`, fed in chunks of
     up to MOVE_ROWS. `window`: None for a layer that sees all rows."""
     grown = grown_capacity(rows)
-    return grown if window is None else min(grown, window_capacity(window))
+    return grown if window is None else min(grown, window_capacity(window, slack))
 
 
 def aligned(position: int) -> int:

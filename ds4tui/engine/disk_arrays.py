@@ -20,11 +20,21 @@ from ds4tui.engine.state import (
     LayerBounded,
     LayerRows,
     LayerState,
+    PoolLayer,
+    RawRowsLayer,
     RecurrentLayer,
     WindowLayer,
 )
 
-_ON_DEVICE = (KVLayer, WindowLayer, RecurrentLayer, IndexedLayer, LatentLayer)
+_ON_DEVICE = (
+    KVLayer,
+    WindowLayer,
+    RecurrentLayer,
+    IndexedLayer,
+    LatentLayer,
+    PoolLayer,
+    RawRowsLayer,
+)
 
 
 def is_on_device(layer: LayerState) -> bool:

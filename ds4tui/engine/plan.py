@@ -83,9 +83,10 @@ def state_bytes(config: Config, path: ComputePath) -> StateBytes:
     if isinstance(config, DecoderConfig):
         return _of_blocks(config, size)
     if isinstance(config, StreamConfig):
-        kept = [part.kept for part in config.parts]
-        growth = sum(_growth(part.growing_bytes(LONG, size)) for part in kept)
-        return StateBytes(growth, sum(part.fixed_bytes for part in kept))
+        growth = sum(kept.growing_bytes(LONG, size) for kept in config.kept)
+        snapshot = sum(kept.snapshot_bytes(size) for kept in config.kept)
+        slack = sum(kept.slack_bytes(size) for kept in config.kept)
+        return StateBytes(_growth(growth), snapshot, slack)
     return StateBytes(_growth(config.kv_bytes(LONG, path)), config.kv_bytes(0, path))
 
 

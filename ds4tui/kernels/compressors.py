@@ -40,35 +40,47 @@ class Compressor:
         self.values = weights.norm.shape[0]
         self.overlaps = whole == 2 * self.values
 
-    def rows(self, n: mx.array) -> tuple[mx.array, mx.array]:
-        """Of n [T, width] what is kept: c and Wgate n, [1, T, values of c]."""
-        return self._w.kv(n)[None], self._w.gate(n)[None]
+    def rows(self, n: mx.array) -> tuple[mx.array, ...]:
+        """Of n [T, width] what pools are made of, float32 [1, T, 2 * values], c and Wgate n side by
+        side: for the rows' own pool, and where pools overlap for the one behind."""
+        c, z = self._w.kv(n).astype(mx.float32)[None], self._w.gate(n).astype(mx.float32)[None]
+        own = mx.concatenate([c[..., -self.values :], z[..., -self.values :]], axis=-1)
+        if not self.overlaps:
+            return (own,)
+        return own, mx.concatenate([c[..., : self.values], z[..., : self.values]], axis=-1)
 
-    def pooled(self, first: int, c: mx.array, z: mx.array) -> mx.array:
-        """Pools [P, values] from pool `first` on. c and z [1, R, values of c] are of their rows;
-        where pools overlap, and it is not the first, those of the pool before stand in front."""
-        held, gates = c[0].astype(mx.float32), z[0].astype(mx.float32)
-        held = held.reshape(-1, self.size, held.shape[-1])
-        gates = gates.reshape(held.shape) + self._w.position
-        if self.overlaps:
-            held, gates = (
-                self._with_those_before(first, held),
-                self._with_those_before(first, gates, -mx.inf),
-            )
+    def pooled(self, first: int, own: mx.array, *before: mx.array) -> mx.array:
+        """Pools [P, values] from pool `first` on, as many as are whole. `own` are their rows, and
+        those of an open one; `before`, where pools overlap, begin with those of the pool before,
+        if it is not the first."""
+        count = own.shape[1] // self.size
+        if not count:
+            return mx.zeros((0, self.values))
+        held, gates = self._split(own[0, : count * self.size], -self.values)
+        for rows in before:
+            missing = 0 if first else 1
+            others = self._split(rows[0, : (count - missing) * self.size], 0)
+            held = _behind(others[0], held, 0.0)
+            gates = _behind(others[1], gates, -mx.inf)
         mixed = (mx.softmax(gates, axis=1) * held).sum(axis=1)
         normed = rms_norm(mixed, self._w.norm, self._epsilon)
-        at = np.arange(first, first + normed.shape[0], dtype=np.int32) * np.int32(self.size)
+        at = np.arange(first, first + count, dtype=np.int32) * np.int32(self.size)
         return turned_end(normed, self._turn_at(at))
 
-    def _with_those_before(self, first: int, rows: mx.array, missing: float = 0.0) -> mx.array:
-        """[P (+ 1), r, 2 D] to [P, 2 r, D]."""
-        before, own = rows[..., : self.values], rows[..., self.values :]
-        if first:
-            own = own[1:]
-        else:
-            nothing = mx.full((1, *before.shape[1:]), missing, before.dtype)
-            before = mx.concatenate([nothing, before])
-        return mx.concatenate([before[:-1], own], axis=1)
+    def _split(self, rows: mx.array, at: int) -> tuple[mx.array, mx.array]:
+        """Rows of whole pools to c and z [P, r, values]; z with the half of the rows' own values
+        that begins `at`."""
+        pools = rows.reshape(-1, self.size, 2 * self.values)
+        position = self._w.position[:, at:] if at else self._w.position[:, : self.values]
+        return pools[..., : self.values], pools[..., self.values :] + position
+
+
+def _behind(before: mx.array, own: mx.array, missing: float) -> mx.array:
+    """[P or P - 1, r, D] and [P, r, D] to [P, 2 r, D]: the first pool may have none before it."""
+    if len(before) < len(own):
+        nothing = mx.full((1, *own.shape[1:]), missing, own.dtype)
+        before = mx.concatenate([nothing, before])
+    return mx.concatenate([before, own], axis=1)
 
 
 def turned_end(x: mx.array, cosines: Cosines, backwards: bool = False) -> mx.array:

@@ -17,7 +17,6 @@ import mlx.core as mx
 from ds4tui.kernels.attention import SCORES_MAX
 from ds4tui.kernels.block import Cosines, rms_norm
 from ds4tui.kernels.compressors import Compressor, turned_end
-from ds4tui.kernels.indexed_attention import IndexedKeeper
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.pooled_index import GATHER_SHARE, chosen_pools, pool_scores, whole_pools
 from ds4tui.kernels.pooled_latents import by_head, heads_first
@@ -26,11 +25,26 @@ from ds4tui.kernels.streams import Step
 
 
 class RowKeeper(Protocol):
-    """engine.state.LatentLayer."""
+    """engine.state.RawRowsLayer."""
 
     length: int
 
     def append(self, *rows: mx.array) -> tuple[mx.array, ...]: ...
+
+
+class PoolKeeper(Protocol):
+    """engine.state.PoolLayer."""
+
+    def append(self, count: int, *pools: mx.array) -> tuple[mx.array, ...]: ...
+
+
+class Keeper(Protocol):
+    """engine.state.RawAndPools."""
+
+    @property
+    def raw(self) -> RowKeeper: ...
+    @property
+    def pools(self) -> PoolKeeper: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +137,8 @@ class WindowOnly:
 
 
 class WindowPools(WindowOnly):
-    """A block with pools."""
+    """A block with pools. Of a row are kept, for a while, its key and value and what pools are made
+    of; of pools all."""
 
     def __init__(
         self,
@@ -136,34 +151,43 @@ class WindowPools(WindowOnly):
         super().__init__(weights, shape, dtype)
         self._compressor, self._index = compressor, index
 
-    def __call__(self, n: mx.array, layer: IndexedKeeper, step: Step) -> mx.array:  # type: ignore[override]
+    def __call__(self, n: mx.array, layer: Keeper, step: Step) -> mx.array:  # type: ignore[override]
         rows, cosines = n.astype(self._dtype), step.cosines[self._shape.rotation]
         q, low = self._queries(rows, cosines)
-        kept = [self._kv(rows, cosines), *self._compressor.rows(rows)]
+        first, made = layer.raw.length, [self._compressor.rows(rows)]
         if self._index is not None:
-            kept += self._index.compressor.rows(rows)
-        held = layer.append(*(part.astype(self._dtype) for part in kept))[0]
-        first = held.shape[1] - n.shape[0]
-        pools = layer.pools(self._pooled)
-        seen = None if pools is None else self._seen(pools[0], n, low, first, cosines)
+            made.append(self._index.compressor.rows(rows))
+        kinds = [kind for of_one in made for kind in of_one]
+        held, *parts = layer.raw.append(self._kv(rows, cosines), *kinds)
+        pools = layer.pools.append(len(rows), *self._pooled(first, parts))
+        seen = self._seen(pools, n, low, first, cosines) if pools[0].shape[1] else None
         return self._given(q, held, seen, first, cosines)
 
-    def _pooled(self, first: int, rows: tuple[mx.array, ...]) -> mx.array:
-        """Pools, and behind them those of the index, [1, P, ..]."""
-        parts = [self._compressor.pooled(first, *rows[1:3])]
+    def _pooled(self, first: int, parts: list[mx.array]) -> list[mx.array]:
+        """The pools that end in these rows, and those of the index, [1, P, ..]."""
+        compressors = [self._compressor]
         if self._index is not None:
-            parts.append(self._index.compressor.pooled(first, *rows[3:5]))
-        return mx.concatenate(parts, axis=-1)[None].astype(self._dtype)
+            compressors.append(self._index.compressor)
+        of_one = len(parts) // len(compressors)
+        pools = [
+            compressor.pooled(first // compressor.size, *parts[i * of_one : (i + 1) * of_one])
+            for i, compressor in enumerate(compressors)
+        ]
+        return [pool[None].astype(self._dtype) for pool in pools]
 
     def _seen(
-        self, pools: mx.array, n: mx.array, low: mx.array, first: int, cosines: Cosines
+        self,
+        pools: tuple[mx.array, ...],
+        n: mx.array,
+        low: mx.array,
+        first: int,
+        cosines: Cosines,
     ) -> Seen:
-        index, size, ratio = self._index, self._shape.size, self._compressor.size
-        own = pools[:, :size]
-        if index is None or pools.shape[0] <= index.kept:
+        index, ratio, own = self._index, self._compressor.size, pools[0][0]
+        if index is None or len(own) <= index.kept:
             return Seen(own, ratio)
         q = turned_end(heads_first(index.q(low), index.heads), cosines).astype(mx.float32)
-        scores = pool_scores(q, pools[:, size:].astype(mx.float32), index.shares(n))
+        scores = pool_scores(q, pools[1][0].astype(mx.float32), index.shares(n))
         return Seen(own, ratio, chosen_pools(scores, first, ratio, index.kept), index.kept)
 
 
@@ -176,7 +200,7 @@ def attend_window(
     window: int,
     seen: Seen | None,
 ) -> mx.array:
-    """q [H, T, D] of rows from `first` on and rows [S, D], S = first + T, to [H, T, D] in the
+    """q [H, T, D] of rows from `first` on and rows [S, D] that end with theirs, to [H, T, D] in the
     dtype of q. Scores and softmax are float32; of queries few enough are done at a time that about
     SCORES_MAX numbers exist beside the rows."""
     heads, count, width = q.shape
@@ -184,11 +208,11 @@ def attend_window(
     if seen is not None and _gathers(seen):
         others = seen.kept * (1 + width // heads)
     tile = max(1, SCORES_MAX // (heads * (window + others)))
-    tile, outs = min(tile, max(window, 1)), []
+    tile, outs, base = min(tile, max(window, 1)), [], first + count - len(rows)
     for start in range(0, count, tile):
         end = min(start + tile, count)
         low = max(0, first + start - window + 1)
-        own = rows[low : first + end]
+        own = rows[low - base : first + end - base]
         part = None if seen is None else _of_queries(seen, start, end)
         outs.append(_attended(q[:, start:end], own, low, first + start, window, sinks, scale, part))
         if end < count:

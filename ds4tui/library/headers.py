@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ds4tui.engine.capacity import window_capacity
+from ds4tui.engine.capacity import RAW_SLACK_ROWS, window_capacity
 from ds4tui.engine.indexes import LONG_CONTEXT, has_own_index
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def read_facts(path: Path) -> Facts:
             kv_bytes_per_token=growing * values,
             kv_fixed_bytes=windowed_rows * values
             + recurrent * _recurrent_bytes(gguf)
+            + _raw_bytes(gguf, size)
             + _ngram_bytes(gguf),
             width=_number(gguf, ".embedding_length"),
             paged_bytes=_paged_bytes(gguf, path_taken),
@@ -112,19 +113,31 @@ def _row_values(gguf: "GGUFFile") -> int:
 
 
 def _with_pools(gguf: "GGUFFile") -> int:
-    """Of a block of DeepSeek V4, on average (engine/models/deepseek4.py): rows, what pools are made
-    of, and pools."""
-    ratios: Any = gguf.metadata.get("deepseek4.attention.compress_ratios")
-    blocks = _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers")
-    if not hasattr(ratios, "dtype") or blocks < 1:
+    """Of the pools of DeepSeek V4 (engine/models/deepseek4.py), of a row in a block on average."""
+    size, key = (_number(gguf, f".attention.{n}key_length") for n in ("", "indexer."))
+    of_ratio = {128: size / 128, 4: (size + key) / 4}
+    ratios = _pool_ratios(gguf)
+    return round(sum(of_ratio.get(r, 0.0) for r in ratios) / max(1, len(ratios)))
+
+
+def _raw_bytes(gguf: "GGUFFile", number_bytes: int) -> int:
+    """Of the last rows that DeepSeek V4 keeps of its window, and in float32 of what pools are made
+    of; 0 for other families."""
+    if gguf.architecture != "deepseek4":
         return 0
     size, key = (_number(gguf, f".attention.{n}key_length") for n in ("", "indexer."))
-    of_ratio = {
-        0: size,
-        128: 3 * size + size // 128,
-        4: size + 4 * (size + key) + (size + key) // 4,
-    }
-    return sum(of_ratio.get(int(ratio), 0) for ratio in ratios[:blocks]) // blocks
+    window, held = _number(gguf, ".attention.sliding_window"), 0
+    for ratio in _pool_ratios(gguf):
+        values = {128: 2 * size, 4: 4 * (size + key)}.get(ratio, 0)
+        reach = max(window, ratio if ratio == 128 else 2 * ratio)
+        held += window_capacity(reach, RAW_SLACK_ROWS) * (size * number_bytes + values * 4)
+    return held
+
+
+def _pool_ratios(gguf: "GGUFFile") -> list[int]:
+    ratios: Any = gguf.metadata.get("deepseek4.attention.compress_ratios")
+    blocks = _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers")
+    return [int(ratio) for ratio in ratios[:blocks]] if hasattr(ratios, "dtype") else []
 
 
 def _is_glm5_next(gguf: "GGUFFile") -> bool:

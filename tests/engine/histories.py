@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from hypothesis import strategies as st
 
+from ds4tui.cache.kvarrays import Pooled
 from ds4tui.cache.memory_tier import MemoryTier
 from ds4tui.cache.outline import Outline, Turn
 from ds4tui.cache.timeline import Timeline
@@ -136,11 +137,20 @@ def held_rows(state: Any) -> list[np.ndarray]:
     """Copies of what the append-only layers of a state hold, positions first."""
     found = [layer.rows(0, layer.length) for layer in state.layers] if state is not None else []
     return [
-        np.moveaxis(np.array(array), axis, 0).copy()
+        _by_position(np.moveaxis(np.array(array), axis, 0), rows.pooled)
         for rows in found
         if rows is not None
         for array, axis in zip(rows.arrays, rows.axes, strict=True)
     ]
+
+
+def _by_position(rows: np.ndarray, pooled: Pooled | None) -> np.ndarray:
+    """A copy; pools stand at the last of their positions, and zeros at others."""
+    if pooled is None:
+        return rows.copy()
+    apart = np.zeros((pooled.positions, *rows.shape[1:]), rows.dtype)
+    apart[pooled.size - 1 :: pooled.size] = rows
+    return apart
 
 
 def drain(prefill: Prefill, max_rows: int = 1 << 30) -> Prefill:

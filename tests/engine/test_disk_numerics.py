@@ -63,12 +63,13 @@ def _of_layer(layer: Any) -> list[float]:
     found: list[float] = []
     for array, axis in zip(rows.arrays, rows.axes, strict=True):
         ordered = np.moveaxis(_float32(array), axis, 0)
-        found += [*_sizes(ordered), *ordered[-1].ravel()[:SAMPLED].tolist()]
+        found += [*_sizes(ordered), *ordered[-1:].ravel()[:SAMPLED].tolist()]
     return found
 
 
 def _sizes(array: np.ndarray) -> list[float]:
-    return [float(array.mean()), float(np.abs(array).mean())]
+    """Nothing of rows that there are none of, as of a pool that is not whole."""
+    return [float(array.mean()), float(np.abs(array).mean())] if array.size else []
 
 
 def _float32(array: Any) -> np.ndarray:

@@ -43,12 +43,21 @@ def expected(
     ratio=st.sampled_from([2, 4]),
     kept=st.sampled_from([0, 1, 3]),
     scores_max=st.sampled_from([2**22, 200]),
+    spare=st.sampled_from([0, 3, 99]),
     seed=st.integers(0, 99),
 )
 def test_a_query_sees_its_window_and_what_was_chosen(
-    first: int, count: int, window: int, ratio: int, kept: int, scores_max: int, seed: int
+    first: int,
+    count: int,
+    window: int,
+    ratio: int,
+    kept: int,
+    scores_max: int,
+    spare: int,
+    seed: int,
 ) -> None:
-    """Masked, and gathered where pools are many; of all queries at once and of few at a time."""
+    """Masked, and gathered where pools are many; of all queries at once and of few at a time;
+    with more rows before the window than are seen."""
     random = np.random.default_rng(seed)
     q = random.standard_normal((HEADS, count, SIZE)).astype(np.float32)
     rows = random.standard_normal((first + count, SIZE)).astype(np.float32)
@@ -66,7 +75,8 @@ def test_a_query_sees_its_window_and_what_was_chosen(
     seen = Seen(mx.array(pools), ratio, chosen, kept) if len(pools) else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_pools, "SCORES_MAX", scores_max)
-        got = attend_window(mx.array(q), mx.array(rows), mx.array(sinks), 0.3, first, window, seen)
+        held = mx.array(rows[max(0, first - window + 1 - spare) :])
+        got = attend_window(mx.array(q), held, mx.array(sinks), 0.3, first, window, seen)
     wanted = expected(q, rows, pools, sees, sinks, first, window)
     np.testing.assert_allclose(np.asarray(got), wanted, atol=2e-5)
 
@@ -87,16 +97,20 @@ def test_a_pool_is_of_its_rows_and_of_those_before(overlaps: bool, first: int) -
         asked.append(positions)
         return mx.ones((len(positions), 1)), mx.zeros((len(positions), 1))
 
-    begin = max(0, first - 1) * size if overlaps else first * size
-    pools = Compressor(weights, 1e-6, turn_at).pooled(
-        first, mx.array(c[None, begin:]), mx.array(z[None, begin:])
-    )
+    own = [np.concatenate([c[first * size :, -values:], z[first * size :, -values:]], axis=1)]
+    if overlaps:
+        begin = max(0, first - 1) * size
+        own.append(np.concatenate([c[begin:, :values], z[begin:, :values]], axis=1))
+    open_rows = random.integers(0, size)  # of a pool that is not whole
+    more = np.ones((open_rows, 2 * values), np.float32)
+    kinds = [mx.array(np.concatenate([rows, more]))[None] for rows in own]
+    pools = Compressor(weights, 1e-6, turn_at).pooled(first, *kinds)
     assert asked[0].tolist() == [size * (first + i) for i in range(count)]
     for i in range(count):
-        own = slice((first + i) * size, (first + i + 1) * size)
-        held, gates = c[own, -values:], (z[own] + position)[:, -values:]
+        its = slice((first + i) * size, (first + i + 1) * size)
+        held, gates = c[its, -values:], (z[its] + position)[:, -values:]
         if overlaps and first + i:
-            before = slice(own.start - size, own.start)
+            before = slice(its.start - size, its.start)
             held = np.concatenate([c[before, :values], held])
             gates = np.concatenate([(z[before] + position)[:, :values], gates])
         shares = np.exp(gates) / np.exp(gates).sum(axis=0)

@@ -72,9 +72,11 @@ def test_the_assumed_memory_is_what_opening_counts(
         tokens = 2**16  # so many that the rounding of buffers matters little
         ours = facts.kv_bytes_per_token * tokens + facts.kv_fixed_bytes
         theirs = config.kv_bytes(tokens, chosen)
-        fixed = family in ("gemma3", "qwen3next", "qwen35", "qwen35moe", "qwen4exp", "glm5-next")
+        hybrids = "qwen3next", "qwen35", "qwen35moe", "qwen4exp", "glm5-next"
+        fixed = family in ("gemma3", "deepseek4", *hybrids)
         assert bool(facts.kv_fixed_bytes) == fixed
-        assert ours <= theirs <= 1.25 * ours
+        # Opening counts the largest layer twice: pools of 4 rows are more than all else here.
+        assert ours <= theirs <= (1.3 if family == "deepseek4" else 1.25) * ours
         assert facts.context_tokens == config.context_tokens
 
 

@@ -87,6 +87,23 @@ def latents(blocks: int, context: int = 131_072) -> dict[str, Any]:
     }
 
 
+def pooled() -> dict[str, Any]:
+    """DeepSeek V4 Flash."""
+    return attending(43, 1, 512) | {
+        "attention.head_count": 64,
+        "attention.sliding_window": 128,
+        "attention.compress_ratios": [0, 0, *([4, 128] * 20), 4],
+        "attention.compress_rope_freq_base": 160_000.0,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.indexer.key_length": 128,
+        "rope.dimension_count": 64,
+        "hyper_connection.count": 4,
+        "hyper_connection.sinkhorn_iterations": 20,
+        "hyper_connection.epsilon": 1e-6,
+        **EXPERTS,
+    }
+
+
 # Architecture, keys, bytes of a token, MiB of a snapshot, bytes of slack, of convolutions.
 PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float, int, int]] = {
     "SmolLM2-135M": ("llama", attending(30, 3, 64), 23_040, 0, 0, 0),
@@ -107,6 +124,8 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float, int, int]] = {
     "Qwen3.5-122B": ("qwen35moe", delta(48, 2, 64), 24_576, 146.5, 0, 36 * tail(64)),
     "DeepSeek-V3": ("deepseek2", latents(61), 61 * 576 * 2, 0, 0, 0),
     "DeepSeek-V3.2": ("deepseek32", latents(61), 85_888, 0, 0, 0),
+    # Of a snapshot where pools end, of the window 5.33 and of the pool before 0.41.
+    "DeepSeek-V4-Flash": ("deepseek4", pooled(), 6_880, 5.74, 340_992, 0),
     "GLM-5": ("glm-dsa", latents(78), 109_824, 0, 0, 0),
     "GLM-5.2": ("glm-dsa", latents(78, 1_048_576), 95_232, 0, 0, 0),
 }

@@ -12,7 +12,8 @@ import pytest
 from ds4tui.engine.models import deepseek4
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
-from ds4tui.engine.state import IndexedLayer
+from ds4tui.engine.state import LayerBounded, PoolLayer, RawRowsLayer
+from ds4tui.engine.state.buffers import DeviceBuffer
 from ds4tui.errors import GGUFError
 from ds4tui.kernels import compressors, window_pools
 from ds4tui.kernels.compressors import Compressor
@@ -84,25 +85,71 @@ def pools_forget_the_one_before(patch: pytest.MonkeyPatch) -> None:
     """What a published implementation does at each call: the first pool of a chunk has none."""
     pooled = Compressor.pooled
 
-    def forgetful(self: Compressor, first: int, c: mx.array, z: mx.array) -> mx.array:
-        if not self.overlaps or not first:
-            return pooled(self, first, c, z)
-        size = self.size
-        gates = mx.concatenate([mx.full((1, size, z.shape[-1]), -1e30), z[:, size:]], axis=1)
-        return pooled(self, first, c, gates)
+    def forgetful(self: Compressor, first: int, own: mx.array, *before: mx.array) -> mx.array:
+        if not first or not before:
+            return pooled(self, first, own, *before)
+        rows = before[0]
+        lost = mx.full((1, self.size, rows.shape[-1]), -1e30)
+        return pooled(self, first, own, mx.concatenate([lost, rows[:, self.size :]], axis=1))
 
     patch.setattr(Compressor, "pooled", forgetful)
 
 
-def pools_stay_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
-    rewind = IndexedLayer.rewind
+def a_pool_is_written_one_late(patch: pytest.MonkeyPatch) -> None:
+    """As where a rewind leaves the number of pools as it was."""
+    write = DeviceBuffer.write
 
-    def lazy(self: IndexedLayer, to: int) -> None:
-        made = self._pooled
-        rewind(self, to)
-        self._pooled = made if to else 0
+    def late(self: DeviceBuffer, rows: mx.array, at: int) -> None:
+        write(self, rows, min(at + 1, self.capacity - rows.shape[1]))
 
-    patch.setattr(IndexedLayer, "rewind", lazy)
+    patch.setattr(PoolLayer, "_write", shifted(PoolLayer._write, late))
+
+
+def shifted(of: Any, write: Any) -> Any:
+    """`of` with another DeviceBuffer.write."""
+
+    def changed_write(self: Any, *rest: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DeviceBuffer, "write", write)
+            of(self, *rest)
+
+    return changed_write
+
+
+def raw_rows_are_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    append = RawRowsLayer.append
+
+    def shifted_rows(self: RawRowsLayer, *rows: mx.array) -> tuple[mx.array, ...]:
+        return tuple(mx.roll(view, 1, axis=1) for view in append(self, *rows))
+
+    patch.setattr(RawRowsLayer, "append", shifted_rows)
+
+
+def the_open_pool_is_stale(patch: pytest.MonkeyPatch) -> None:
+    """After a rewind the rows of a pool are those that were there before, not the new ones."""
+    append = RawRowsLayer.append
+
+    def stale(self: RawRowsLayer, *rows: mx.array) -> tuple[mx.array, ...]:
+        first, *views = append(self, *rows)
+        count = rows[0].shape[1]
+        return first, *(
+            mx.concatenate([mx.roll(v[:, :-count], 1, axis=1), v[:, -count:]], axis=1)
+            if v.shape[1] > count
+            else v
+            for v in views
+        )
+
+    patch.setattr(RawRowsLayer, "append", stale)
+
+
+def a_snapshot_is_one_row_late(patch: pytest.MonkeyPatch) -> None:
+    bounded = RawRowsLayer.bounded
+
+    def late(self: RawRowsLayer) -> LayerBounded:
+        arrays = bounded(self).arrays
+        return LayerBounded(tuple(mx.roll(a, 1, axis=1) for a in arrays))
+
+    patch.setattr(RawRowsLayer, "bounded", late)
 
 
 def a_pool_is_seen_one_row_early(patch: pytest.MonkeyPatch) -> None:
@@ -216,13 +263,45 @@ def test_pools_that_forget_the_one_before_are_seen_in_chunks(
     assert np.abs(walk(loaded(), IDS, "chunked") - WANTED).max() > 100 * TOLERANCE
 
 
-def test_pools_that_stay_after_a_rewind_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    pools_stay_after_a_rewind(monkeypatch)
-    model, state = loaded(), loaded().new_state()
-    model.forward(Rows.of_ids(np.r_[IDS[:30], IDS[::-1][:40]], 0), state)
-    state.rewind(30)
-    got = np.asarray(model.forward(rows_of(30, 80), state))
-    assert np.abs(got - WANTED[30:80]).max() > 100 * TOLERANCE
+STATE_FAULTS: list[Patch] = [
+    a_pool_is_written_one_late,
+    raw_rows_are_off_by_one,
+    the_open_pool_is_stale,
+    a_snapshot_is_one_row_late,
+]
+
+
+def restored(to: int, end: int) -> np.ndarray:
+    """Logits of rows `to` to `end` of a state that was put away at `to`, in another one."""
+    model, state, other = loaded(), loaded().new_state(), loaded().new_state()
+    for start in range(0, to, 50):
+        model.forward(rows_of(start, min(start + 50, to)), state)
+    snapshot, rows = state.snapshot(), state.copy_rows(0, to)
+    other.rebuild(0, [(rows, 0, to)], snapshot)
+    return np.asarray(model.forward(rows_of(to, end), other))
+
+
+@pytest.mark.parametrize("to", [1, 4, 6, 127, 128, 130, 257])
+def test_what_was_put_away_goes_on_with_the_golden_logits(to: int) -> None:
+    np.testing.assert_allclose(restored(to, to + 12), WANTED[to : to + 12], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("fault", STATE_FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_of_the_state_is_seen(fault: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault(monkeypatch)
+    assert np.abs(restored(131, 270) - WANTED[131:270]).max() > 100 * TOLERANCE
+
+
+def test_a_snapshot_is_smallest_where_pools_end() -> None:
+    """Beside the window, of a pool of 4 the rows of the one before; of one of 128 none."""
+    model, state, sizes = loaded(), loaded().new_state(), []
+    for start, end in ((0, 127), (127, 128), (128, 129)):
+        model.forward(rows_of(start, end), state)
+        snapshot = state.snapshot()
+        assert snapshot is not None
+        assert snapshot.nbytes == state.snapshot_bytes
+        sizes.append(snapshot.nbytes)
+    assert sizes[1] < sizes[2] < sizes[0]
 
 
 # -- what is not read --------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from ds4tui.engine.models.feed_forwards import experts, limit
 from ds4tui.engine.models.hybrid import next_token_blocks
 from ds4tui.engine.models.hyper import hyper_connection, hyper_shape
 from ds4tui.engine.models.keys import block_count, count, impossible, not_read, positive
-from ds4tui.engine.models.latent import LatentKept
 from ds4tui.engine.models.rotation import Rotation
-from ds4tui.engine.models.streams import IndexedKept, Kept, PartPlan, StreamConfig
+from ds4tui.engine.models.streams import PartPlan, PoolsKept, RawRowsKept, StreamConfig
+from ds4tui.engine.state import Needed
 from ds4tui.kernels.block import Cosines
 from ds4tui.kernels.choice import ComputePath
 from ds4tui.kernels.compressors import Compressor, CompressorWeights
@@ -53,7 +53,11 @@ def deepseek4(gguf: GGUFFile) -> StreamConfig:
     blocks, hyper = block_count(gguf) - next_token_blocks(gguf), hyper_shape(gguf)
     rotations = _rotations(gguf)
     parts = tuple(
-        PartPlan(_kept(gguf, ratio), _block(gguf, i, ratio, hyper, rotations[COMPRESSED]))
+        PartPlan(
+            _raw_kept(gguf, ratio),
+            _block(gguf, i, ratio, hyper, rotations[COMPRESSED]),
+            _pools_kept(gguf, ratio),
+        )
         for i, ratio in enumerate(_ratios(gguf, blocks))
     )
     width = count(gguf, ".embedding_length")
@@ -101,15 +105,27 @@ def _rotations(gguf: GGUFFile) -> tuple[Rotation, Rotation]:
     return plain, Rotation(compressed.frequencies)
 
 
-def _kept(gguf: GGUFFile, ratio: int) -> Kept:
-    """All rows, from which pools are made anew after a rewind."""
+def _raw_kept(gguf: GGUFFile, ratio: int) -> RawRowsKept:
+    """Keys and values of the window; and c and z of the compressors (kernels/compressors.py)."""
+    size, window = (count(gguf, f".attention.{k}") for k in ("key_length", "sliding_window"))
+    kinds = [(Needed(last=window - 1), size)]
+    for values in _pool_values(gguf, ratio):
+        kinds.append((Needed(pool=ratio), 2 * values))
+        if ratio == INDEXED:
+            kinds.append((Needed(pool=ratio, before=True), 2 * values))
+    return RawRowsKept(tuple(kinds))
+
+
+def _pools_kept(gguf: GGUFFile, ratio: int) -> PoolsKept | None:
+    return PoolsKept(ratio, _pool_values(gguf, ratio)) if ratio else None
+
+
+def _pool_values(gguf: GGUFFile, ratio: int) -> tuple[int, ...]:
+    """Of a pool, and of its key in the index."""
     size = count(gguf, ".attention.key_length")
-    if not ratio:
-        return LatentKept((size,))
-    if ratio == POOLED:
-        return IndexedKept(3, 3 * size, 0, ratio, size)
-    key = count(gguf, ".attention.indexer.key_length")
-    return IndexedKept(5, size + 4 * (size + key), 0, ratio, size + key, overlaps=True)
+    if ratio == INDEXED:
+        return size, count(gguf, ".attention.indexer.key_length")
+    return (size,) if ratio else ()
 
 
 def _block(

@@ -23,7 +23,7 @@ from ds4tui.engine.models.feed_forwards import ReadExperts, ReadFeedForward, den
 from ds4tui.engine.models.hybrid import next_token_blocks
 from ds4tui.engine.models.keys import block_count, count, impossible, not_read, positive
 from ds4tui.engine.models.rotation import Rotation
-from ds4tui.engine.models.streams import PartPlan, StreamConfig
+from ds4tui.engine.models.streams import Kept, PartPlan, StreamConfig
 from ds4tui.engine.state import LatentLayer, LayerState
 from ds4tui.kernels.block import rms_norm
 from ds4tui.kernels.choice import ComputePath
@@ -44,17 +44,20 @@ ReadMixer = Callable[[LayerLoader, ComputePath, str], Mixer]
 
 
 @dataclass(frozen=True, slots=True)
-class LatentKept:
+class LatentKept(Kept):
     """Rows of so many values each, of each kind."""
 
     sizes: tuple[int, ...]
-    fixed_bytes: int = 0
 
     def layer(self) -> LayerState:
         return LatentLayer(len(self.sizes))
 
     def growing_bytes(self, tokens: int, size: int) -> int:
         return grown_capacity(tokens) * sum(self.sizes) * size
+
+    @property
+    def fixed_bytes(self) -> int:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

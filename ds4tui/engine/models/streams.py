@@ -2,15 +2,15 @@
 step. Its parts are in `kernels/streams.py`; each keeps one layer of the state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ds4tui.engine.capacity import grown_capacity
+from ds4tui.engine.capacity import RAW_SLACK_ROWS, grown_capacity, layer_capacity
 from ds4tui.engine.gguf import GGUFFile
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.rotation import Rotation
@@ -19,13 +19,20 @@ from ds4tui.engine.state import (
     IndexedLayer,
     LayerState,
     ModelState,
+    Needed,
     NGramLayer,
+    PoolLayer,
+    RawAndPools,
+    RawRowsLayer,
     RecurrentLayer,
 )
 from ds4tui.kernels.choice import ComputePath, Rule
 from ds4tui.kernels.cpu.linear import host_view
 from ds4tui.kernels.linear import Linear
 from ds4tui.kernels.streams import Step, StreamDecoder, StreamEnds, StreamPart
+
+# A position far enough in a sequence, where pools of any size end.
+LONG_ALIGNED = 1 << 20
 
 
 class Kept(Protocol):
@@ -38,9 +45,17 @@ class Kept(Protocol):
     @property
     def fixed_bytes(self) -> int: ...
 
+    def snapshot_bytes(self, size: int) -> int:
+        """Of the bounded part, where it is smallest in a long sequence."""
+        return self.fixed_bytes
+
+    def slack_bytes(self, size: int) -> int:
+        """Of each further row that is kept to go back by."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
-class RecurrentKept:
+class RecurrentKept(Kept):
     """Matrices and the last rows of a convolution, in float32."""
 
     matrices: tuple[int, int, int]
@@ -59,7 +74,7 @@ class RecurrentKept:
 
 
 @dataclass(frozen=True, slots=True)
-class NGramKept:
+class NGramKept(Kept):
     """The last rows of a convolution, in float32, and the last `tokens`."""
 
     rows: tuple[int, int]
@@ -78,19 +93,18 @@ class NGramKept:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedKept:
+class IndexedKept(Kept):
     """Rows of so many `values` and of `whole_numbers` of 4 bytes, in `arrays` kinds; and pools of
-    `size` rows, of `pool_values` each, which may need the rows of the one before (`overlaps`)."""
+    `size` rows, of `pool_values` each."""
 
     arrays: int
     values: int
     whole_numbers: int
     size: int
     pool_values: int
-    overlaps: bool = False
 
     def layer(self) -> LayerState:
-        return IndexedLayer(self.arrays, self.size, self.overlaps)
+        return IndexedLayer(self.arrays, self.size)
 
     def growing_bytes(self, tokens: int, size: int) -> int:
         row = self.values * size + self.whole_numbers * 4
@@ -103,9 +117,60 @@ class IndexedKept:
 
 
 @dataclass(frozen=True, slots=True)
+class RawRowsKept(Kept):
+    """The last rows of each kind, of so many numbers, those of the first in the activations' dtype
+    and others in float32."""
+
+    kinds: tuple[tuple[Needed, int], ...]
+
+    def layer(self) -> RawRowsLayer:
+        return RawRowsLayer(*(needed for needed, _ in self.kinds))
+
+    def growing_bytes(self, tokens: int, size: int) -> int:
+        window = 1 + max(needed.most for needed, _ in self.kinds)
+        return layer_capacity(tokens, window, RAW_SLACK_ROWS) * self.slack_bytes(size)
+
+    @property
+    def fixed_bytes(self) -> int:
+        return 0
+
+    def snapshot_bytes(self, size: int) -> int:
+        rows = [needed.at(LONG_ALIGNED) for needed, _ in self.kinds]
+        return sum(n * row for n, row in zip(rows, self._row_bytes(size), strict=True))
+
+    def slack_bytes(self, size: int) -> int:
+        return sum(self._row_bytes(size))
+
+    def _row_bytes(self, size: int) -> list[int]:
+        (_, first), *others = self.kinds
+        return [first * size, *(4 * values for _, values in others)]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsKept(Kept):
+    """Pools of `size` rows, of so many values of each kind."""
+
+    size: int
+    values: tuple[int, ...]
+
+    def layer(self) -> PoolLayer:
+        return PoolLayer(self.size, len(self.values))
+
+    def growing_bytes(self, tokens: int, size: int) -> int:
+        return grown_capacity(max(1, tokens // self.size)) * sum(self.values) * size
+
+    @property
+    def fixed_bytes(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
 class PartPlan:
+    """A part that keeps `pools`, too, is given both layers as RawAndPools."""
+
     kept: Kept
     read: Callable[[LayerLoader, ComputePath], StreamPart]
+    pools: PoolsKept | None = None
 
 
 # What computes the gated delta rule, and one whose channels forget each at a rate of its own.
@@ -141,10 +206,16 @@ class StreamConfig:
         """Whether the kernels of hybrids are asked for."""
         return self.rules is not None
 
+    @property
+    def kept(self) -> list[Kept]:
+        """Of each layer of the state."""
+        of_parts = ((part.kept, part.pools) for part in self.parts)
+        return [kept for both in of_parts for kept in both if kept is not None]
+
     def kv_bytes(self, tokens: int, path: ComputePath) -> int:
         """As DecoderConfig.kv_bytes."""
-        grown = [part.kept.growing_bytes(tokens, path.activations.size) for part in self.parts]
-        fixed = sum(part.kept.fixed_bytes for part in self.parts)
+        grown = [kept.growing_bytes(tokens, path.activations.size) for kept in self.kept]
+        fixed = sum(kept.fixed_bytes for kept in self.kept)
         return sum(grown) + max(grown, default=0) + fixed
 
     def run_by(self, path: ComputePath) -> str:
@@ -174,7 +245,7 @@ class StreamModel:
         self.compute_path = loader.words(config.run_by(path))
 
     def new_state(self) -> ModelState:
-        return ModelState([part.kept.layer() for part in self._config.parts])
+        return ModelState([kept.layer() for kept in self._config.kept])
 
     def kv_bytes(self, tokens: int) -> int:
         """The most that a state of up to `tokens` rows ever takes."""
@@ -186,7 +257,16 @@ class StreamModel:
             raise ValueError(f"Rows take positions [T] with T >= 1, not {rows.positions.shape}.")
         turns = [rotation.turn(rows.positions) for rotation in self._config.rotations]
         source, step = self._source(rows), Step.of(rows.ids, rows.positions, turns)
-        return self._decoder(source, state.layers, step, rows.logits)
+        return self._decoder(source, self._of_parts(state.layers), step, rows.logits)
+
+    def _of_parts(self, layers: Sequence[LayerState]) -> list[Any]:
+        """What each part is given."""
+        given: list[Any] = []
+        left = iter(layers)
+        for part in self._config.parts:
+            layer = next(left)
+            given.append(layer if part.pools is None else _both(layer, next(left)))
+        return given
 
     def _source(self, rows: Rows) -> npt.NDArray[np.int64] | mx.array:
         if rows.embeddings is not None:
@@ -205,6 +285,11 @@ class StreamModel:
         rows = host_view(self._embedding.rows(ids)).copy()
         rows[images.at] = host_view(images.vectors)
         return mx.array(rows)
+
+
+def _both(raw: LayerState, pools: LayerState) -> RawAndPools:
+    assert isinstance(raw, RawRowsLayer) and isinstance(pools, PoolLayer)
+    return RawAndPools(raw, pools)
 
 
 def _decoder(

@@ -15,6 +15,7 @@ from ds4tui.engine.state.indexed import IndexedLayer
 from ds4tui.engine.state.latent import LatentLayer
 from ds4tui.engine.state.layer import LayerBounded, LayerRows, LayerState
 from ds4tui.engine.state.model import BoundedState, ModelState, RowPart, RowSegment, RowSource
+from ds4tui.engine.state.pooled import Needed, PoolLayer, RawAndPools, RawRowsLayer
 from ds4tui.engine.state.recurrent import HostRecurrentLayer, NGramLayer, RecurrentLayer
 from ds4tui.engine.state.window import HostWindowLayer, WindowLayer
 
@@ -31,6 +32,10 @@ __all__ = [
     "LayerState",
     "ModelState",
     "NGramLayer",
+    "Needed",
+    "PoolLayer",
+    "RawAndPools",
+    "RawRowsLayer",
     "RecurrentLayer",
     "RowPart",
     "RowSegment",

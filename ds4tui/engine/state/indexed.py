@@ -15,20 +15,18 @@ from ds4tui.engine.state.append_only import _AppendOnly
 from ds4tui.engine.state.buffers import DeviceBuffer
 
 # From a pool to another, and views [heads, rows of these pools, ..] of each kind of rows, to what
-# is held of each pool, [1, pools, values]. Where pools overlap the rows of the one before, if there
-# is one, stand in front.
+# the index holds of each pool, [1, pools, values].
 Pooling = Callable[[int, tuple[mx.array, ...]], mx.array]
 
 
 class IndexedLayer(_AppendOnly):
     """`arrays` kinds of rows in MLX buffers [heads, capacity, values], the first of them keys."""
 
-    def __init__(self, arrays: int, size: int, overlaps: bool = False) -> None:
+    def __init__(self, arrays: int, size: int) -> None:
         self._rows = tuple(DeviceBuffer() for _ in range(arrays))
         super().__init__(*self._rows)
         self._keys, self._size = self._rows[0], size
         self._pools, self._pooled = DeviceBuffer(), 0
-        self._rows_before = size if overlaps else 0
 
     @property
     def nbytes(self) -> int:
@@ -53,8 +51,7 @@ class IndexedLayer(_AppendOnly):
         """A view [1, P, values] of the pools that are whole; None if there are none."""
         whole, made = self.length // self._size, self._pooled
         if made < whole:
-            first = max(0, made * self._size - self._rows_before)
-            rows = (b.view(first, whole * self._size) for b in self._rows)
+            rows = (b.view(made * self._size, whole * self._size) for b in self._rows)
             new = pooling(made, tuple(rows))
             if whole > self._pools.capacity:
                 self._pools.make(grown_capacity(whole), new, 0, made)

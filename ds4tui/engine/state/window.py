@@ -24,13 +24,15 @@ class _Window:
 
     is_bounded = True
 
-    def __init__(self, window: int, *buffers: RowBuffer) -> None:
-        """ValueError for a window in which a query does not even see itself."""
+    def __init__(self, window: int, *buffers: RowBuffer, slack: int | None = None) -> None:
+        """ValueError for a window in which a query does not even see itself. `slack`: None for
+        slack_rows."""
         if window < 1:
             raise ValueError(f"A window has at least one row, not {window}.")
         self.window = window
         self.length = self.base = self.held_from = 0
         self._buffers = buffers
+        self._slack = slack_rows(window) if slack is None else slack
 
     @property
     def nbytes(self) -> int:
@@ -100,7 +102,7 @@ class _Window:
         self.base = aligned(self.held_from)
         for buffer, rows in zip(self._buffers, bounded.arrays, strict=False):
             if length - self.base > buffer.capacity:
-                buffer.make(layer_capacity(length - self.base, self.window), rows, 0, 0)
+                buffer.make(self._grown(length - self.base), rows, 0, 0)
             buffer.write(rows, self.held_from - self.base)
         mx.eval(self.buffers())  # pending writes would keep what they copy from
 
@@ -132,11 +134,11 @@ class _Window:
         """For `count` rows behind the last; those that are wanted no more make place. Buffers
         become longer than they may stay only for a chunk that does not fit otherwise."""
         end, used, base = self.length + count, self.length - self.base, self.base
-        if end - base > window_capacity(self.window):
+        if end - base > window_capacity(self.window, self._slack):
             base = self._base_after_move()
         for buffer, rows in zip(self._buffers, like, strict=True):
             if end - base > buffer.capacity:
-                capacity = max(end - base, layer_capacity(end - base, self.window))
+                capacity = max(end - base, self._grown(end - base))
                 # A window of one row is restored without buffers: there is nothing to take over.
                 buffer.make(capacity, rows, base - self.base, min(used, buffer.capacity))
             elif base > self.base:
@@ -146,7 +148,7 @@ class _Window:
     def _trim(self) -> None:
         """After a long chunk, back to the length that buffers may have between steps."""
         most, base, used = (
-            window_capacity(self.window),
+            window_capacity(self.window, self._slack),
             self._base_after_move(),
             self.length - self.base,
         )
@@ -157,8 +159,11 @@ class _Window:
         self._begin_at(base)
 
     def _base_after_move(self) -> int:
-        wanted = self.window - 1 + slack_rows(self.window)
+        wanted = self.window - 1 + self._slack
         return aligned(max(self.held_from, self.length - wanted))
+
+    def _grown(self, rows: int) -> int:
+        return layer_capacity(rows, self.window, self._slack)
 
     def _begin_at(self, base: int) -> None:
         self.base, self.held_from = base, max(base, self.held_from)
