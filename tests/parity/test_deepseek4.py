@@ -9,6 +9,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from ds4tui.cache.kvstore import DiskTier
+from ds4tui.cache.timeline import Timeline
+from ds4tui.engine.disk_arrays import host_rows, host_snapshot
+from ds4tui.engine.disk_rows import DiskRows, bounded_from_disk
 from ds4tui.engine.models import deepseek4
 from ds4tui.engine.models.registry import Model, load_model
 from ds4tui.engine.models.rows import Rows
@@ -284,6 +288,35 @@ def restored(to: int, end: int) -> np.ndarray:
 @pytest.mark.parametrize("to", [1, 4, 6, 127, 128, 130, 257])
 def test_what_was_put_away_goes_on_with_the_golden_logits(to: int) -> None:
     np.testing.assert_allclose(restored(to, to + 12), WANTED[to : to + 12], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("to", [3, 128, 130])
+def test_what_comes_back_from_disk_goes_on_with_the_same_bits(to: int, tmp_path: Path) -> None:
+    """From two pages, of which none or one may hold a whole pool of 128, and a snapshot."""
+    model, state, other = loaded(), loaded().new_state(), loaded().new_state()
+    model.forward(rows_of(0, to), state)
+    timeline, start = Timeline.of(IDS[:to]), 0
+    tier = DiskTier(tmp_path, 64 << 20, b"model", floor_bytes=0)
+    for end in (to // 3, to):
+        rows = [layer.rows(start, end) for layer in state.layers]
+        page = [None if held is None else host_rows(held) for held in rows]
+        assert tier.put_page(timeline.prefix(end), start, page)
+        start = end
+    snapshot = state.snapshot()
+    assert snapshot is not None
+    assert tier.put_snapshot(timeline, host_snapshot(snapshot).layers, "turn")
+    assert tier.flush(60)
+    held = {(e.kind, e.start, e.end): e.holder_id for e in tier.entries()}
+    parts = [
+        (DiskRows(tier, held["page", low, high], low, high, other.layers), low, high)
+        for low, high in ((0, to // 3), (to // 3, to))
+    ]
+    bounded = bounded_from_disk(tier, held["snapshot", to, to], other.layers)
+    other.rebuild(0, parts, bounded)
+    assert tier.close(60)
+    got = np.asarray(model.forward(rows_of(to, to + 12), other))
+    np.testing.assert_array_equal(got, np.asarray(model.forward(rows_of(to, to + 12), state)))
+    np.testing.assert_allclose(got, WANTED[to : to + 12], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("fault", STATE_FAULTS, ids=lambda fault: fault.__name__)
