@@ -158,7 +158,9 @@ class _Plan(ComputePath):
         return _PlannedLinear(self._noted(weight, vector_holding(_info(weight))))
 
     def stack(self, weight: WeightSource, of_experts: bool) -> Stack:
-        return _PlannedStack(self._noted(weight, matrix_holding(_info(weight), self)))
+        count, out, columns = weight.shape  # of groups of rows, which lie in the file as one
+        _, holding = self._noted(weight, matrix_holding(_info(weight), self))
+        return _PlannedStack((count, out, columns), holding)
 
     def block(self, weights: AnyWeights, shape: AnyShape) -> AnyBlock:
         return cast(AnyBlock, None)
@@ -197,9 +199,8 @@ class _PlannedLinear(Linear):
 
 
 class _PlannedStack(Stack):
-    def __init__(self, noted: tuple[TensorInfo, Holding]) -> None:
-        info, holding = noted
-        super().__init__((info.shape[0], info.shape[1], info.shape[2]), holding.nbytes)
+    def __init__(self, shape: tuple[int, int, int], holding: Holding) -> None:
+        super().__init__(shape, holding.nbytes)
         self.form = holding.form
 
     def __call__(self, x: mx.array, experts: mx.array) -> Any:

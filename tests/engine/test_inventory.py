@@ -42,6 +42,8 @@ NO_PRODUCTS = (
     "ssm_conv1d_k.weight",
     "ssm_conv1d_v.weight",
     "indexer_compressor_ape.weight",
+    "attn_compressor_ape.weight",
+    "ffn_gate_tid2eid.weight",
     "ffn_gate_inp_shexp.weight",
     "ple_conv1d.weight",
     "per_layer_token_embd.weight",  # looked up: where it is mapped is all that is asked
