@@ -53,6 +53,15 @@ class ExpertsWeights:
 FeedForwardWeights = GatedWeights | ExpertsWeights
 
 
+def require_plain(weights: FeedForwardWeights) -> None:
+    """For the CPU twins: ValueError for a way of choosing experts, or a limit, that they do not
+    know and would leave out without a word."""
+    shared = weights.shared if isinstance(weights, ExpertsWeights) else None
+    has_limit = weights.limit is not None or (shared is not None and shared.limit is not None)
+    if has_limit or (isinstance(weights, ExpertsWeights) and weights.route is not None):
+        raise ValueError("Only plain MLX knows this routing, or limits of what is let through.")
+
+
 def feed_forward(weights: FeedForwardWeights) -> FeedForward:
     return Gated(weights) if isinstance(weights, GatedWeights) else Experts(weights)
 

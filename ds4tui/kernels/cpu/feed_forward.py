@@ -15,6 +15,7 @@ from ds4tui.kernels.feed_forward import (
     ExpertsWeights,
     FeedForwardWeights,
     GatedWeights,
+    require_plain,
 )
 
 Floats = npt.NDArray[np.float32]
@@ -22,7 +23,9 @@ FeedForward = Callable[[Floats], Floats]  # returns a new array
 
 
 def host_feed_forward(weights: FeedForwardWeights) -> FeedForward:
-    """Copies the matrices to where its twin wants them; TypeError if they are not in NumPy."""
+    """Copies the matrices to where its twin wants them; TypeError if they are not in NumPy,
+    ValueError for what its twin does not know."""
+    require_plain(weights)
     if isinstance(weights, ExpertsWeights):
         if weights.shared is not None:
             raise ValueError("A shared expert is for the blocks of hybrids (hybrid.py).")

@@ -22,7 +22,13 @@ from ds4tui.kernels.cpu.products import Product, product, stack_products
 from ds4tui.kernels.cpu.threads import workers
 from ds4tui.kernels.decoder import NO_IMAGES, Ends, ImageRows, Logits, Source
 from ds4tui.kernels.delta import DeltaBlockWeights, DeltaShape
-from ds4tui.kernels.feed_forward import Activation, ExpertsWeights, FeedForwardWeights, GatedWeights
+from ds4tui.kernels.feed_forward import (
+    Activation,
+    ExpertsWeights,
+    FeedForwardWeights,
+    GatedWeights,
+    require_plain,
+)
 from ds4tui.kernels.rope import Turn
 
 Floats = npt.NDArray[np.float32]
@@ -161,6 +167,7 @@ class _GatedAttention:
 
 
 def _feed_forward(weights: FeedForwardWeights) -> FeedForward:
+    require_plain(weights)
     return _gated(weights) if isinstance(weights, GatedWeights) else _Experts(weights)
 
 

@@ -27,7 +27,7 @@ from ds4tui.kernels.cpu.native.library import (
 )
 from ds4tui.kernels.cpu.native.linear import native_stack, struct_of
 from ds4tui.kernels.decoder import NO_IMAGES, Ends, ImageRows, Logits, Source
-from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights
+from ds4tui.kernels.feed_forward import ExpertsWeights, FeedForwardWeights, require_plain
 from ds4tui.kernels.rope import Turn
 
 Floats = npt.NDArray[np.float32]
@@ -182,6 +182,7 @@ def _fed(
     w: FeedForwardWeights,
 ) -> tuple[MatrixStruct, MatrixStruct, MatrixStruct, ExpertsStruct | None]:
     """gate, up and down; of the first expert, where there are some."""
+    require_plain(w)
     if isinstance(w, ExpertsWeights) and w.shared is not None:
         raise ValueError("Whole steps in C++ know no shared expert.")
     if not isinstance(w, ExpertsWeights):
