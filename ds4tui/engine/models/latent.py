@@ -95,8 +95,8 @@ def latent(gguf: GGUFFile) -> StreamConfig:
     sizes, index = _sizes(gguf, scale), _index_sizes(gguf)
     choice = None if index is None else Choice(index.kept)
     first_experts = gguf.key(".leading_dense_block_count", int, 0)
-    parts = []
-    for i, has_index in enumerate(_own_indexes(gguf, blocks)):
+    parts, owns = [], _own_indexes(gguf, blocks)
+    for i, has_index in enumerate(owns):
         own = index if has_index else None
         mixer = _mixer(sizes, own, choice)
         feeding = dense(gguf) if i < first_experts else _experts(gguf)
@@ -117,7 +117,11 @@ def latent(gguf: GGUFFile) -> StreamConfig:
         rotations=(rotation,),
         read_collapse=read_collapse,
         rules=None,
-        left_out=tuple(f"blk.{i}." for i in range(blocks, block_count(gguf))),
+        left_out=(
+            *(f"blk.{i}." for i in range(blocks, block_count(gguf))),
+            # Published files of GLM-5.2 have them where no block looks, too (llama.cpp 25407).
+            *(f"blk.{i}.indexer." for i, own in enumerate(owns) if index and not own),
+        ),
     )
 
 
