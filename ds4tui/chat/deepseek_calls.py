@@ -15,13 +15,12 @@ import re
 from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
+from ds4tui.chat.call_progress import BLANKS, CallInProgress
 from ds4tui.chat.call_text import MAX_BLANKS
 from ds4tui.chat.json_follower import JsonFollower, NotJson
-from ds4tui.chat.tools import canonical_arguments
 
 BEGIN, SEPARATOR, END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 
-_BLANKS = " \t\r\n"
 _LONGEST_HEAD = 400  # names are shorter
 _KIND = "function"
 _FENCE = "```"
@@ -39,38 +38,15 @@ class _At(Enum):
     DONE = auto()
 
 
-class DeepSeekCall:
+class DeepSeekCall(CallInProgress[_At]):
     """As syntaxes.CallReader says. `schemas` say nothing here: arguments are JSON."""
 
     def __init__(
         self, schemas: Mapping[str, str], begun: str = "", names: Collection[str] | None = None
     ) -> None:
-        self.id = ""
-        self.name: str | None = None
-        self.canonical = ""
-        self._begun, self._names = begun, names
-        self._at = _At.HEAD
-        self._position = 0  # in what begun and text are together
+        super().__init__(_At.HEAD, _At.DONE, begun, names)
         self._head = ""
         self._follower = JsonFollower()
-        self._json: list[str] = []
-        self._taken = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self._at is _At.DONE
-
-    @property
-    def is_object(self) -> bool:
-        return self._at is not _At.HEAD
-
-    @property
-    def is_known(self) -> bool:
-        return bool(self._json)
-
-    @property
-    def position(self) -> int:
-        return max(0, self._position - len(self._begun))
 
     def read(self, text: str) -> None:
         whole = self._begun + text
@@ -89,19 +65,12 @@ class DeepSeekCall:
             self._at, self._position = _At.DONE, len(self._begun + text)
         return self._at is _At.DONE
 
-    def take_arguments(self) -> str:
-        pieces, self._taken = self._json[self._taken :], len(self._json)
-        return "".join(pieces)
-
-    def end(self) -> None:
-        self.canonical = canonical_arguments("".join(self._json))
-
     def _read_head(self, whole: str) -> bool:
         rest = self._near(whole).removeprefix(BEGIN)
         end = _within(rest, rest.find(SEPARATOR), len(SEPARATOR))
         if end < 0:
             return False
-        self._head = rest[:end].strip(_BLANKS)
+        self._head = rest[:end].strip(BLANKS)
         return self._go(_At.NAME, len(whole) - len(rest) + end + len(SEPARATOR))
 
     def _read_name(self, whole: str) -> bool:
@@ -118,21 +87,19 @@ class DeepSeekCall:
             return False
         if self._head != _KIND:
             raise NotJson("something else stands where its arguments must")
-        self._call(rest[:end].strip(_BLANKS))
+        self._call(rest[:end].strip(BLANKS))
         return self._go(_At.FENCE, begin + end)
 
     def _near(self, whole: str) -> str:
-        rest = whole[self._position :].lstrip(_BLANKS)
+        rest = whole[self._position :].lstrip(BLANKS)
         if len(whole) - len(rest) - self._position > MAX_BLANKS:
             raise NotJson("there are only blanks")
         return rest
 
     def _call(self, name: str) -> None:
-        if not name or any(c in _BLANKS + "<>" for c in name):
+        if not name or any(c in BLANKS + "<>" for c in name):
             raise NotJson("it names no tool")
-        if self._names is not None and name not in self._names:
-            raise NotJson(f"no tool {name[:40]!r} was offered")
-        self.name = name
+        self.name = self._offered(name)
 
     def _read_fence(self, whole: str) -> bool:
         rest = whole[self._position :]
@@ -156,9 +123,9 @@ class DeepSeekCall:
     def _read_tail(self, whole: str) -> bool:
         if not self._json:
             self._json.append("{}")
-        rest = whole[self._position :].lstrip(_BLANKS)
+        rest = whole[self._position :].lstrip(BLANKS)
         has_fence = rest.startswith(_FENCE)
-        rest = rest.removeprefix(_FENCE).lstrip(_BLANKS)
+        rest = rest.removeprefix(_FENCE).lstrip(BLANKS)
         begin = len(whole) - len(rest)
         if begin - self._position > MAX_BLANKS:
             return self._go(_At.DONE, self._position)
@@ -168,10 +135,6 @@ class DeepSeekCall:
             return False
         # Its end is missing; a fence belongs to it.
         return self._go(_At.DONE, begin if has_fence else self._position)
-
-    def _go(self, at: _At, position: int) -> bool:
-        self._at, self._position = at, position
-        return True
 
 
 def _within(text: str, at: int, length: int) -> int:

@@ -13,12 +13,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ds4tui.chat.call_progress import BLANKS, CallInProgress, begun_mark
 from ds4tui.chat.call_text import MAX_BLANKS
 from ds4tui.chat.json_follower import NotJson
 from ds4tui.chat.schemas import properties
-from ds4tui.chat.tools import canonical_arguments
 
-_BLANKS = " \t\r\n"
 _LONGEST_NAME = 400
 _LONGEST_WORD = 4096
 _DEEPEST = 64
@@ -60,7 +59,7 @@ class _At(Enum):
     DONE = auto()
 
 
-class LiteralCall:
+class LiteralCall(CallInProgress[_At]):
     """As syntaxes.CallReader says; raises NotJson at the first thing that no such call has."""
 
     def __init__(
@@ -70,35 +69,13 @@ class LiteralCall:
         begun: str = "",
         names: Collection[str] | None = None,
     ) -> None:
-        self.id = ""
-        self.name: str | None = None
-        self.canonical = ""
-        self._literals, self._schemas, self._begun, self._names = literals, schemas, begun, names
-        self._at = _At.HEAD
-        self._position = 0  # in what begun and text are together
+        super().__init__(_At.HEAD, _At.DONE, begun, names)
+        self._literals, self._schemas = literals, schemas
         self._open: list[str] = []
         self._quote = ""  # of the text that is being read
         self._key: list[str] | None = None  # that is being read as a text
         self._keys: list[str] = []  # of the arguments
         self._separator = ""  # before what is told next
-        self._json: list[str] = []
-        self._taken = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self._at is _At.DONE
-
-    @property
-    def is_object(self) -> bool:
-        return self._at is not _At.HEAD
-
-    @property
-    def is_known(self) -> bool:
-        return bool(self._json)
-
-    @property
-    def position(self) -> int:
-        return max(0, self._position - len(self._begun))
 
     def read(self, text: str) -> None:
         whole = self._begun + text
@@ -108,15 +85,8 @@ class LiteralCall:
     def finish(self, text: str) -> bool:
         return False
 
-    def take_arguments(self) -> str:
-        pieces, self._taken = self._json[self._taken :], len(self._json)
-        return "".join(pieces)
-
-    def end(self) -> None:
-        self.canonical = canonical_arguments("".join(self._json))
-
     def _step(self, whole: str) -> bool:
-        rest = whole[self._position :].lstrip(_BLANKS)
+        rest = whole[self._position :].lstrip(BLANKS)
         begin = len(whole) - len(rest)
         if begin - self._position > MAX_BLANKS:
             raise NotJson("there are only blanks")
@@ -147,7 +117,7 @@ class LiteralCall:
             raise NotJson("it names no tool")
         if end < 0:
             return False
-        self.name = self._named(rest[:end].strip(_BLANKS).removeprefix(literals.head))
+        self.name = self._named(rest[:end].strip(BLANKS).removeprefix(literals.head))
         self._open.append(literals.opens)
         self._put("{")
         return self._go(_At.FIRST, begin + end + 1)
@@ -158,9 +128,7 @@ class LiteralCall:
             name = short  # Gemma may say whose it is, too
         if not _NAME.fullmatch(name):
             raise NotJson("it names no tool")
-        if self._names is not None and name not in self._names:
-            raise NotJson(f"no tool {name[:40]!r} was offered")
-        return name
+        return self._offered(name)
 
     def _close(self, position: int) -> bool:
         opened = self._open.pop()
@@ -194,7 +162,7 @@ class LiteralCall:
             raise NotJson("a word in it does not end")
         if end < 0:
             return False
-        word = rest[:end].strip(_BLANKS)
+        word = rest[:end].strip(BLANKS)
         if is_key:
             self._require(bool(word), rest[0])
             self._end_key(word)
@@ -229,7 +197,7 @@ class LiteralCall:
         quote, rest = self._quote, whole[self._position :]
         is_raw = quote == self._literals.raw
         stop = re.search(re.escape(quote) if is_raw else rf"\\|{re.escape(quote)}", rest)
-        end = stop.start() if stop else len(rest) - _begun(rest, quote)
+        end = stop.start() if stop else len(rest) - begun_mark(rest, quote)
         self._tell(rest[:end])
         self._position += end
         if stop is None:
@@ -271,13 +239,3 @@ class LiteralCall:
     def _put(self, text: str) -> None:
         self._json.append(self._separator + text)
         self._separator = ""
-
-    def _go(self, at: _At, position: int) -> bool:
-        self._at, self._position = at, position
-        return True
-
-
-def _begun(text: str, mark: str) -> int:
-    """How long the longest end of `text` is with which `mark` begins."""
-    longest = min(len(text), len(mark) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)

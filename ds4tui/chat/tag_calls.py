@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from ds4tui.chat.call_progress import BLANKS, CallInProgress, begun_mark
 from ds4tui.chat.call_text import MAX_BLANKS
 from ds4tui.chat.json_follower import NotJson
 from ds4tui.chat.schemas import is_text, properties
-from ds4tui.chat.tools import canonical_arguments, parsed
+from ds4tui.chat.tools import parsed
 from ds4tui.errors import RequestError
 
-_BLANKS = " \t\r\n"
 _LONGEST_TAG = 400  # names are shorter
 _PYTHONS = {"True": True, "False": False, "None": None}  # as models trained on Python say
 
@@ -97,7 +97,7 @@ class _At(Enum):
     DONE = auto()
 
 
-class TagCall:
+class TagCall(CallInProgress[_At]):
     """A call that is being read, as call_text.CallText is; `begun` is what of its head stood
     before its text. `schemas` are the JSON Schemas of the tools' parameters, by their names; with
     `names` only a call of one of those is one."""
@@ -109,35 +109,12 @@ class TagCall:
         begun: str = "",
         names: Collection[str] | None = None,
     ) -> None:
-        self.id = ""
-        self.name: str | None = None
-        self.canonical = ""
-        self._tags, self._schemas, self._begun, self._names = tags, schemas, begun, names
+        super().__init__(_At.HEAD, _At.DONE, begun, names)
+        self._tags, self._schemas = tags, schemas
         self._properties: Mapping[str, Any] = {}
-        self._at = _At.HEAD
-        self._position = 0  # in what begun and text are together; of a value what was told
         self._searched = 0  # up to where no end of the value is
         self._is_text = True
         self._keys: set[str] = set()
-        self._json: list[str] = []
-        self._taken = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self._at is _At.DONE
-
-    @property
-    def is_object(self) -> bool:
-        """Whether it began as a call does."""
-        return self._at is not _At.HEAD
-
-    @property
-    def position(self) -> int:
-        return max(0, self._position - len(self._begun))
-
-    @property
-    def is_known(self) -> bool:
-        return bool(self._json)
 
     def read(self, text: str) -> None:
         """`text` is all of the call's, as far as it is known. Raises NotJson."""
@@ -151,44 +128,33 @@ class TagCall:
         whole = self._begun + text
         tags = self._tags
         if self._at is _At.VALUE and (end := whole.rfind(tags.value_ends)) >= self._searched:
-            behind = whole[end + len(tags.value_ends) :].strip(_BLANKS)
+            behind = whole[end + len(tags.value_ends) :].strip(BLANKS)
             if end >= 0 and tags.may_end_with(behind):
                 self._end_value(whole, end)
         if self._at is not _At.BETWEEN:
             return False
-        rest = whole[self._position :].strip(_BLANKS)
+        rest = whole[self._position :].strip(BLANKS)
         if not tags.may_end_with(rest):
             return False
         self._end(len(whole))
         return True
-
-    def take_arguments(self) -> str:
-        """What is new of the arguments' JSON text."""
-        pieces, self._taken = self._json[self._taken :], len(self._json)
-        return "".join(pieces)
-
-    def end(self) -> None:
-        """Complete the arguments. Raises RequestError."""
-        self.canonical = canonical_arguments("".join(self._json))
 
     def _head(self, whole: str) -> bool:
         rest = self._rest(whole)
         head = self._tags.head
         if head is None:
             end = next((at for at, c in enumerate(rest) if c in "<\n"), -1)
-            name = rest[: max(end, 0)].strip(_BLANKS)
+            name = rest[: max(end, 0)].strip(BLANKS)
         else:
             _require_tag(rest)
             end = rest.find(">") + 1 or -1
             found = head.fullmatch(rest, 0, max(end, 0))
-            name = found["name"].strip(_BLANKS) if found else ""
+            name = found["name"].strip(BLANKS) if found else ""
         if not self._is_near(whole, rest, end):
             return False
-        if not name or any(c in _BLANKS for c in name):
+        if not name or any(c in BLANKS for c in name):
             raise NotJson("it names no tool")
-        if self._names is not None and name not in self._names:
-            raise NotJson(f"no tool {name[:40]!r} was offered")
-        self.name, self._properties = name, properties(self._schemas.get(name, ""))
+        self.name, self._properties = self._offered(name), properties(self._schemas.get(name, ""))
         return self._go(_At.BETWEEN, len(whole) - len(rest) + end)
 
     def _between(self, whole: str) -> bool:
@@ -214,7 +180,7 @@ class TagCall:
         return self._go(_At.VALUE, len(whole) - len(rest) + end)
 
     def _begin_value(self, found: re.Match[str]) -> None:
-        key = found["key"].strip(_BLANKS)
+        key = found["key"].strip(BLANKS)
         if key in self._keys:
             raise NotJson(f"it has two of {key[:40]!r}")
         told = found.groupdict().get("text")
@@ -230,7 +196,7 @@ class TagCall:
         tags = self._tags
         while (end := whole.find(tags.value_ends, self._searched)) >= 0:
             behind = whole[end + len(tags.value_ends) :]
-            rest = behind.lstrip(_BLANKS)
+            rest = behind.lstrip(BLANKS)
             is_short = len(behind) - len(rest) <= MAX_BLANKS
             if is_short and rest.startswith(tags.follows):
                 self._end_value(whole, end)
@@ -240,7 +206,7 @@ class TagCall:
                 return False
             self._searched = end + len(tags.value_ends)
         self._searched = max(self._searched, len(whole) - len(tags.value_ends) + 1)
-        self._tell(whole, len(whole) - _begun(whole[self._position :], tags.value_ends))
+        self._tell(whole, len(whole) - begun_mark(whole[self._position :], tags.value_ends))
         return False
 
     def _skip_line_end(self, whole: str) -> bool:
@@ -266,7 +232,7 @@ class TagCall:
         if self._is_text:
             self._json.append('"')
         else:
-            self._json.append(_json_of(whole[self._position : end].strip(_BLANKS)))
+            self._json.append(_json_of(whole[self._position : end].strip(BLANKS)))
         self._go(_At.BETWEEN, end + len(self._tags.value_ends))
 
     def _end(self, position: int) -> None:
@@ -274,7 +240,7 @@ class TagCall:
         self._go(_At.DONE, position)
 
     def _rest(self, whole: str) -> str:
-        return whole[self._position :].lstrip(_BLANKS)
+        return whole[self._position :].lstrip(BLANKS)
 
     def _is_near(self, whole: str, rest: str, end: int) -> bool:
         """Whether the tag is there that ends at `end` of the rest (-1: it is not). Raises NotJson
@@ -283,10 +249,6 @@ class TagCall:
         if reached - self._position > _LONGEST_TAG:
             raise NotJson("no tag stands where one must")
         return end >= 0
-
-    def _go(self, at: _At, position: int) -> bool:
-        self._at, self._position = at, position
-        return True
 
 
 def _require_tag(rest: str) -> None:
@@ -307,9 +269,3 @@ def _json_of(text: str) -> str:
 
 def _spelt(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _begun(text: str, marker: str) -> int:
-    """How long the longest end of `text` is with which `marker` begins."""
-    longest = min(len(text), len(marker) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
