@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ds4tui.engine.capacity import RAW_SLACK_ROWS, window_capacity
-from ds4tui.engine.indexes import LONG_CONTEXT, has_own_index
+from ds4tui.engine.indexes import own_indexes
 
 if TYPE_CHECKING:
     from ds4tui.engine.gguf import GGUFFile
@@ -159,11 +159,11 @@ def _index_values(gguf: "GGUFFile") -> int:
 def _share_of_own_indexes(gguf: "GGUFFile") -> float:
     """Of the blocks of a model with an index of rows."""
     blocks = _number(gguf, ".block_count") - _number(gguf, ".nextn_predict_layers")
-    types: Any = gguf.metadata.get(f"{gguf.architecture}.attention.indexer.types")
-    if hasattr(types, "dtype") and blocks > 0:
-        return float((types[:blocks] != 0).sum()) / blocks
-    is_shared = gguf.architecture == "glm-dsa" and _number(gguf, ".context_length") >= LONG_CONTEXT
-    return sum(map(has_own_index, range(blocks))) / blocks if is_shared and blocks > 0 else 1.0
+    if gguf.architecture != "glm-dsa" or blocks < 1:
+        return 1.0
+    types: Any = gguf.metadata.get("glm-dsa.attention.indexer.types")
+    known = types if hasattr(types, "dtype") else None
+    return sum(own_indexes(known, _number(gguf, ".context_length"), blocks)) / blocks
 
 
 def _position_bytes(gguf: "GGUFFile") -> int:

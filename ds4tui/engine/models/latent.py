@@ -16,7 +16,7 @@ import numpy as np
 
 from ds4tui.engine.capacity import grown_capacity
 from ds4tui.engine.gguf import GGUFFile
-from ds4tui.engine.indexes import LONG_CONTEXT, has_own_index
+from ds4tui.engine.indexes import own_indexes
 from ds4tui.engine.layers import LayerLoader
 from ds4tui.engine.models.decoder import gated
 from ds4tui.engine.models.feed_forwards import ReadExperts, ReadFeedForward, dense, experts
@@ -170,12 +170,9 @@ def _own_indexes(gguf: GGUFFile, blocks: int) -> list[bool]:
     if gguf.architecture != "glm-dsa":
         return [gguf.architecture != "deepseek2"] * blocks
     types = gguf.metadata.get("glm-dsa.attention.indexer.types")
-    if types is None:
-        is_long = count(gguf, ".context_length") >= LONG_CONTEXT
-        return [not is_long or has_own_index(i) for i in range(blocks)]
-    if not isinstance(types, np.ndarray) or len(types) < blocks:
+    if types is not None and not (isinstance(types, np.ndarray) and len(types) >= blocks):
         raise impossible(gguf, "the key attention.indexer.types does not tell of all blocks.")
-    own = [bool(kind) for kind in types[:blocks]]
+    own = own_indexes(types, count(gguf, ".context_length"), blocks)
     if not own[0]:
         raise impossible(gguf, "block 0 shares an index, and none stands before it.")
     return own
