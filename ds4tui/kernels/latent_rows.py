@@ -101,7 +101,7 @@ class LatentRows:
         rows, first = n.astype(self._dtype), layer.length
         low = self._low(rows)
         q = heads_first(w.queries.heads(low), shape.heads)
-        held = self._kept(n, low, layer, cosines)
+        held = self._kept(n, rows, low, layer, cosines)
         plain = shape.key_size - (held.shape[-1] - shape.latent)
         asked = by_head(w.key_to_latent, q[..., :plain])
         asked = mx.concatenate([asked, turned(q[..., plain:], *cosines)], axis=-1)
@@ -114,9 +114,17 @@ class LatentRows:
             return rows
         return rms_norm(queries.low(rows), queries.norm, self._shape.norm_epsilon)
 
-    def _kept(self, n: mx.array, low: mx.array, layer: LatentKeeper, cosines: Cosines) -> mx.array:
-        """All rows [1, S, latent + turned], and what of them is seen told to `choice`."""
-        w, shape, rows = self._w, self._shape, n.astype(self._dtype)
+    def _kept(
+        self,
+        n: mx.array,
+        rows: mx.array,
+        low: mx.array,
+        layer: LatentKeeper,
+        cosines: Cosines,
+    ) -> mx.array:
+        """All rows [1, S, latent + turned], and what of them is seen told to `choice`. `rows` is n
+        in the dtype of products."""
+        w, shape = self._w, self._shape
         kv = w.kv_a(rows)
         latent = rms_norm(kv[:, : shape.latent], w.kv_norm, shape.norm_epsilon)
         key = turned(kv[None, :, shape.latent :], *cosines)

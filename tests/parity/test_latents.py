@@ -113,9 +113,9 @@ def what_was_chosen_is_a_step_old(patch: pytest.MonkeyPatch) -> None:
 def keys_turn_one_position_late(patch: pytest.MonkeyPatch) -> None:
     kept = LatentRows._kept
 
-    def late(self: LatentRows, n: Any, low: Any, layer: Any, cosines: Any) -> mx.array:
-        moved = tuple(mx.roll(part, 1, axis=0) for part in cosines)
-        return kept(self, n, low, layer, moved)
+    def late(self: LatentRows, *rest: Any) -> mx.array:
+        *others, cosines = rest
+        return kept(self, *others, tuple(mx.roll(part, 1, axis=0) for part in cosines))
 
     patch.setattr(LatentRows, "_kept", late)
 
