@@ -33,12 +33,6 @@ class ExpertStats:
     read_bytes: int = 0
     read_ms: float = 0.0
 
-    @property
-    def hit_rate(self) -> float:
-        """0..1, 0 before anything was picked."""
-        picked = self.hits + self.misses
-        return self.hits / picked if picked else 0.0
-
 
 class ExpertCache(Generic[H]):
     """Owned by the engine thread; `stats` may be read by any."""

@@ -53,8 +53,3 @@ def test_the_last_used_that_fit_are_held(budget: int, picks: list[int]) -> None:
     assert cache.stats == ExpertStats(
         budget, sum(model.values()), len(model), hits, misses, evicted, read_bytes, misses * 1e3
     )
-
-
-def test_the_share_of_hits_is_told() -> None:
-    assert ExpertStats(1).hit_rate == 0
-    assert ExpertStats(1, hits=3, misses=1).hit_rate == 0.75
